@@ -1,0 +1,1 @@
+"""What things cost: hardware, transformers, kernels, engines and strategies as plain arithmetic."""

@@ -1,0 +1,139 @@
+"""The catalogue: hardware, transformers, engines, profiles and acceptance figures as YAML data."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from models.engine import Engine
+from models.hardware import Accelerator
+from models.profile import Profile
+from models.schema import ModelError
+from models.strict_yaml import Document, load_yaml, read_yaml, validate
+from models.transformer import Transformer, from_hf_config
+
+SECTIONS = ("hardware", "transformers", "engines", "profiles", "acceptance")
+_ONE = {"transformers": "transformer", "engines": "engine", "profiles": "profile"}
+
+
+class Row(NamedTuple):
+    """One line of ``speccast catalog``."""
+
+    name: str
+    title: str
+    source: str
+
+
+@cache
+def names(section: str) -> list[str]:
+    """Names of a section, sorted.
+
+    Raises
+    ------
+    ModelError
+        If there is no such section.
+    """
+    if section not in SECTIONS:
+        raise ModelError(_unknown("catalogue section", section, list(SECTIONS)))
+    folder = resources.files(__package__).joinpath(section)
+    return sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name[-5:] == ".yaml")
+
+
+def entry(section: str, name: str) -> dict[str, Any]:
+    """Raw data of one entry; the caller may change it.
+
+    Raises
+    ------
+    ModelError
+        If the name is unknown; the nearest name is suggested.
+    """
+    data: dict[str, Any] = copy.deepcopy(_document(section, name).data)
+    return data
+
+
+@cache
+def hardware(name: str) -> Accelerator:
+    """Accelerator by name; ModelError when unknown."""
+    return validate(Accelerator, _document("hardware", name))
+
+
+def transformer(name: str) -> Transformer:
+    """Transformer by name, or from a ``config.json`` or the folder that holds one.
+
+    Raises
+    ------
+    ModelError
+        If the name is unknown, or the configuration cannot be read.
+    """
+    if name not in names("transformers") and _is_path(name):
+        return from_hf_config(name)
+    return _transformer(name)
+
+
+@cache
+def _transformer(name: str) -> Transformer:
+    return validate(Transformer, _document("transformers", name))
+
+
+@cache
+def engine(name: str) -> Engine:
+    """Engine version by name; ModelError when unknown."""
+    return validate(Engine, _document("engines", name))
+
+
+def profile(name: str) -> Profile:
+    """Profile by name, or from a YAML file of the user's own.
+
+    Raises
+    ------
+    ModelError
+        If the name is unknown.
+    InputError
+        If the user's file is wrong.
+    """
+    if name not in names("profiles") and _is_path(name):
+        return validate(Profile, read_yaml(name))
+    return _profile(name)
+
+
+@cache
+def _profile(name: str) -> Profile:
+    return validate(Profile, _document("profiles", name))
+
+
+def acceptance(name: str) -> dict[str, Any]:
+    """Raw acceptance entry; ``models.acceptance`` gives it meaning."""
+    return entry("acceptance", name)
+
+
+def describe(section: str) -> list[Row]:
+    """Name, title and source of every entry of a section."""
+    rows = []
+    for name in names(section):
+        data = _document(section, name).data
+        rows.append(Row(name, data.get("title") or data.get("device") or name, data["source"]))
+    return rows
+
+
+@cache
+def _document(section: str, name: str) -> Document:
+    known = names(section)
+    if name not in known:
+        raise ModelError(_unknown(_ONE.get(section, section), name, known))
+    file = resources.files(__package__).joinpath(section, f"{name}.yaml")
+    return load_yaml(file.read_text(encoding="utf-8"), f"models/catalog/{section}/{name}.yaml")
+
+
+def _is_path(name: str) -> bool:
+    path = Path(name)
+    return len(path.parts) > 1 or path.suffix in (".json", ".yaml", ".yml") or path.is_dir()
+
+
+def _unknown(what: str, name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    rest = f"did you mean '{close[0]}'?" if close else f"must be one of {', '.join(known)}"
+    return f"unknown {what} '{name}'; {rest}"

@@ -1,0 +1,127 @@
+"""Serving engines: what one version costs on the host and which rules it follows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from models.schema import Basis, Constant, Frozen, NonNegative, Positive, PositiveInt
+
+StrategyKind = str
+
+
+class HostCost(Frozen):
+    """Host time the GPU waits for: ``per_step_us + per_sequence_us * running``."""
+
+    per_step_us: Constant
+    per_sequence_us: Constant
+
+
+class Sampler(Frozen):
+    """Top-p/top-k sampling, in seconds a logit; nothing is charged when sampling is greedy.
+
+    ``draft_s_per_logit`` prices the rows of drafted tokens where another kernel handles them.
+    """
+
+    s_per_logit: Constant
+    draft_s_per_logit: Constant
+    small_batch_s_per_logit: Constant | None = None
+    small_batch_rows: int = Field(default=0, ge=0)
+
+
+class GraphRule(Frozen):
+    """CUDA-graph capture sizes: 1, 2, 4, 8-steps to ``fine_to``, then 16-steps to ``largest``.
+
+    ``per_sequence_tokens`` lets the largest size grow with K+1; ``round_to_width`` rounds every
+    size up to a multiple of K+1; ``decode_only_width`` does so for pure decode steps alone.
+    """
+
+    enabled: bool = True
+    largest: PositiveInt = 512
+    fine_to: PositiveInt = 248
+    per_sequence_tokens: bool = True
+    round_to_width: bool = False
+    decode_only_width: bool = False
+
+
+class Engine(Frozen):
+    """One engine version.
+
+    Attributes
+    ----------
+    family : str
+        Residual bands and reports group versions by it.
+    supports : tuple of str
+        Strategy kinds this version can run; others need ``hypothetical: true``.
+    async_kinds : tuple of str
+        Kinds whose host work is hidden behind the GPU.
+    async_scheduling : bool
+        Whether plain decoding is scheduled one step ahead.
+    full_graph_kinds : tuple of str
+        Kinds whose whole draft phase runs in CUDA graphs: a pass then costs the host
+        ``full_graph_pass_us``, and its layers have no floor.
+    sync_point_band : float
+        Extra relative width of the band for asynchronous speculation with sync points left.
+    slot_rule : str
+        KV slots a speculating sequence reserves (see ``models.kv_memory.slots``).
+    tree_verify : bool
+        Whether Medusa and EAGLE trees are verified; False: the top-1 chain only.
+    medusa_rows : str
+        Rows the Medusa heads run on: one a sequence, or every tree row.
+    ngram_full_width : bool
+        The n-gram proposer always verifies K+1 tokens.
+    drop_matched_block : bool
+        EAGLE, EAGLE-3 and MTP recompute the last block that hit the prefix cache.
+    full_prompt_admission : bool
+        The whole prompt must fit before a request is admitted.
+    """
+
+    name: str
+    title: str
+    family: Literal["vllm_v1", "vllm_v0", "sglang", "tensorrt_llm", "transformers", "tgi"]
+    versions: str
+    runner: str
+    supports: tuple[StrategyKind, ...]
+    async_scheduling: bool
+    async_kinds: tuple[StrategyKind, ...]
+    host_plain: HostCost
+    host_speculative: HostCost
+    host_step_by_tp_us: dict[int, Constant] = Field(default_factory=dict)
+    sampling_us: Constant
+    draft_pass_us: Constant
+    draft_layer_us: Constant
+    full_graph_kinds: tuple[StrategyKind, ...] = ()
+    full_graph_pass_us: Constant | None = None
+    draft_basis: Basis = "validated"
+    sync_point_band: NonNegative = 0.0
+    request_us: Constant
+    sampler: Sampler
+    graphs: GraphRule
+    slot_rule: Literal["vllm_v1", "vllm_v0", "sglang", "sglang_overlap", "reserve_all"]
+    block_tokens: PositiveInt = 16
+    prefill: Literal["chunked", "exclusive"] = "chunked"
+    prefix_cache: bool = True
+    drop_matched_block: bool = True
+    full_prompt_admission: bool = False
+    watermark: float = Field(default=0.0, ge=0, lt=1)
+    preemption: Literal["recompute", "swap", "never"] = "recompute"
+    memory_reserve_bytes: Constant
+    tree_verify: bool = False
+    medusa_rows: Literal["sequences", "tree"] = "sequences"
+    ngram_full_width: bool = False
+    max_num_seqs: dict[Literal["large", "small"], PositiveInt]
+    max_num_seqs_speculative: PositiveInt | None = None
+    max_num_batched_tokens: dict[Literal["large", "small"], PositiveInt]
+    eager_collective_us: Positive | None = None
+    source: str
+
+    def is_async(self, kind: StrategyKind) -> bool:
+        """Whether the host work of this strategy kind is hidden behind the GPU."""
+        return kind in self.async_kinds
+
+    def draft_us(self, kind: StrategyKind) -> tuple[float, float]:
+        """Host time of one draft pass, and the floor of each of its layers [us]."""
+        if self.full_graph_pass_us is not None and kind in self.full_graph_kinds:
+            return self.full_graph_pass_us.value, 0.0
+        return self.draft_pass_us.value, self.draft_layer_us.value

@@ -1,0 +1,172 @@
+"""Time of one forward pass of one network, as tables over the integers it depends on.
+
+Everything but the context sums depends on small integers (query tokens, head rows), so a pass is
+evaluated once for every count and then costs two look-ups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.engine import GraphRule
+from models.kernels import Kernels, Seconds
+from models.schema import Dtype, KvDtype
+from models.strategies import DraftPass
+from models.transformer import Transformer
+
+Parts = dict[str, Seconds]
+
+
+def layer_parts(
+    kernels: Kernels, net: Transformer, weights: Dtype, kv: KvDtype, tp: int, m: NDArray[np.int64]
+) -> Parts:
+    """Time of all layers for ``m`` tokens by component, without what depends on context [s]."""
+    hidden, hd = net.hidden, net.head_dim
+    heads = (net.heads + 2 * max(net.kv_heads, tp)) * hd / tp
+    projections = kernels.gemm(m, heads, hidden * net.qkv_inputs, weights)
+    projections = projections + kernels.gemm(m, hidden, net.heads * hd / tp, weights)
+    matmuls = net.layers * projections
+    dense = net.layers - net.moe_layers
+    if dense:
+        matmuls = matmuls + dense * _ffn(kernels, net, net.intermediate, weights, tp, m)
+    if net.moe_layers:
+        mixture = kernels.experts(m, net, weights, tp)
+        if net.shared_experts:
+            shared = net.shared_experts * net.expert_intermediate
+            mixture = mixture + _ffn(kernels, net, shared, weights, tp, m)
+        matmuls = matmuls + net.moe_layers * mixture
+    if net.fc_inputs:
+        matmuls = matmuls + kernels.gemm(m, hidden, net.fc_inputs * hidden, weights)
+    busy = (m > 0).astype(np.float64)
+    return {
+        "weights": matmuls,
+        "attention": net.layers * kernels.attention_launch_s(kv) * busy,
+        "elementwise": net.layers * kernels.elementwise(m, net, tp),
+        "collectives": 2 * net.layers * kernels.all_reduce(2.0 * m * hidden, tp),
+    }
+
+
+def _ffn(
+    kernels: Kernels, net: Transformer, width: int, weights: Dtype, tp: int, m: NDArray[np.int64]
+) -> Seconds:
+    up = kernels.gemm(m, 2 * width / tp, net.hidden, weights)
+    return up + kernels.gemm(m, net.hidden, width / tp, weights)
+
+
+def head_parts(
+    kernels: Kernels, net: Transformer, tp: int, rows: NDArray[np.int64]
+) -> Parts:
+    """Time of the LM head for ``rows`` rows by component [s]."""
+    return {
+        "lm_head": kernels.lm_head(rows, net.hidden, net.vocab, tp),
+        "collectives": kernels.all_reduce(2.0 * rows * net.vocab, tp),
+    }
+
+
+def total(parts: Parts) -> Seconds:
+    """Sum of all components [s]."""
+    return np.asarray(sum(parts.values()))
+
+
+def graph_sizes(rule: GraphRule, width: int, captured: int, decode_only: bool) -> list[int]:
+    """CUDA-graph capture sizes, ascending; empty without graphs.
+
+    Parameters
+    ----------
+    rule : GraphRule
+    width : int
+        K+1 of the strategy.
+    captured : int
+        Cap on the largest size from the engine's limits, before the width is counted.
+    decode_only : bool
+        The step holds full-width decodes and no prefill.
+    """
+    if not rule.enabled:
+        return []
+    largest = min(rule.largest, captured * (width if rule.per_sequence_tokens else 1))
+    coarse = range(rule.fine_to + 8, rule.largest + 1, 16)
+    sizes = [s for s in (1, 2, 4, *range(8, rule.fine_to + 1, 8), *coarse) if s <= largest]
+    if rule.round_to_width or (rule.decode_only_width and decode_only):
+        rounded = {-(-size // width) * width for size in sizes}
+        return sorted(size for size in rounded if size <= largest)
+    return sizes
+
+
+def padded(sizes: Sequence[int], count: int) -> NDArray[np.int64]:
+    """Tokens that steps of 0..count-1 tokens really compute: the next capture size, if any."""
+    m = np.arange(count)
+    if not sizes:
+        return m
+    table = np.asarray(sizes)
+    index = np.minimum(np.searchsorted(table, m), len(table) - 1)
+    captured = (m > 0) & (m <= table[-1]) & (table[index] < count)
+    return np.where(captured, table[index], m)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Context-dependent time of a pass: ``max(kv_s ctx, query_s query_ctx) + query_s pairs``.
+
+    ``kv_s`` reads one context token's KV once a step however many query tokens attend to it;
+    ``query_s`` computes one (query, context) pair.
+    """
+
+    kv_s: float
+    query_s: float
+
+    @classmethod
+    def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int) -> Attention:
+        """Attention of all layers of ``net``."""
+        return cls(
+            net.layers * kernels.kv_read_s(net, kv, tp),
+            net.layers * kernels.attention_flops_s(net, tp),
+        )
+
+    def slope(self, width: int) -> float:
+        """Seconds a context token, at ``width`` query tokens a sequence."""
+        return max(self.kv_s, self.query_s * width)
+
+    def seconds(self, ctx: float, query_ctx: float, pairs: float) -> float:
+        """Time for contexts ``ctx``, sum of width x context, and causal prefill pairs [s]."""
+        return max(self.kv_s * ctx, self.query_s * query_ctx) + self.query_s * pairs
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """One draft pass as tables: ``body[tokens] + head[rows]``, attention, launch costs."""
+
+    draft: DraftPass
+    body: list[float]
+    head: list[float]
+    attention: Attention
+    floor_s: float
+    launch_s: float
+
+    def seconds(
+        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
+    ) -> float:
+        """Time of all repeats in a step of ``sequences`` rows and ``tokens`` query tokens [s]."""
+        rows = sequences * self.draft.rows
+        if self.draft.covers_prefill:
+            count = tokens
+        else:
+            count, query_ctx, pairs = rows, self.draft.rows * ctx, 0.0
+        if not count:
+            return 0.0
+        gpu = self.body[count] + self.head[rows] + self.attention.seconds(ctx, query_ctx, pairs)
+        return self.draft.repeat * (max(gpu, self.floor_s) + self.launch_s)
+
+    def slope(self, width: int) -> float:
+        """Seconds a context token in a decode step of ``width`` tokens a sequence."""
+        rows = width if self.draft.covers_prefill else self.draft.rows
+        return self.draft.repeat * self.attention.slope(rows)
+
+    def floor_binds(self, sequences: int, tokens: int) -> bool:
+        """Whether launching the layers may take longer than running them."""
+        rows = sequences * self.draft.rows
+        count = tokens if self.draft.covers_prefill else rows
+        return self.body[count] + self.head[rows] < self.floor_s

@@ -1,0 +1,74 @@
+"""Accelerators: memory, bandwidth, peak rates and links, each number with its source."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from models.schema import Dtype, Frozen, ModelError, NonNegative, Positive
+
+
+class Interconnect(Frozen):
+    """Link between the GPUs of one tensor-parallel group.
+
+    ``bandwidth_bytes_per_s`` is per GPU and per direction.
+    """
+
+    kind: Literal["nvlink", "pcie"]
+    bandwidth_bytes_per_s: Positive
+
+
+class Accelerator(Frozen):
+    """One GPU as the runtime sees it.
+
+    Attributes
+    ----------
+    memory_bytes : float
+        Memory the CUDA runtime reports as total [byte], below the nominal size.
+    memory_bandwidth_bytes_per_s : float
+        Datasheet HBM or GDDR bandwidth [byte/s].
+    peak_flops : dict
+        Dense peak by operand type [FLOP/s]; a missing type cannot be computed on.
+    interconnect : Interconnect or None
+        None where no multi-GPU link constants exist: ``tp > 1`` is then refused.
+    host_link_bytes_per_s : float
+        GPU to host memory, one direction [byte/s]; prices swapping.
+    price_per_gpu_hour : float
+        Dated list price used when the user gives none.
+    profile : str
+        Catalogue profile holding this device's kernel constants.
+    profile_basis : str
+        ``validated`` on the device the constants were measured on, else ``extrapolated``.
+    large_batch_defaults : bool
+        vLLM's OpenAI server picks 8192 tokens and 1024 sequences a step here, else 2048 and 256.
+    source : str
+        Where the numbers were read.
+    """
+
+    name: str
+    title: str
+    memory_bytes: Positive
+    memory_bandwidth_bytes_per_s: Positive
+    peak_flops: dict[Literal["bf16", "fp8", "int8"], Positive] = Field(min_length=1)
+    interconnect: Interconnect | None = None
+    host_link_bytes_per_s: Positive
+    price_per_gpu_hour: NonNegative
+    profile: str
+    profile_basis: Literal["validated", "extrapolated"]
+    large_batch_defaults: bool
+    source: str
+
+    def compute_dtype(self, weights: Dtype) -> Literal["bf16", "fp8", "int8"]:
+        """Type the tensor cores compute in for these weights; weight-only types compute in bf16.
+
+        Raises
+        ------
+        ModelError
+            If the device has no unit for that type (fp8 on an A100).
+        """
+        if weights == "fp8":
+            if "fp8" not in self.peak_flops:
+                raise ModelError(f"{self.title} has no fp8 tensor cores, got weights 'fp8'")
+            return "fp8"
+        return "bf16"

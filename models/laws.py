@@ -1,0 +1,229 @@
+"""Laws: how many tokens a step emits, drawn for many requests at once.
+
+A law is frozen numbers by domain; `models.acceptance` builds one from what the user states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from models.paths import (
+    SECOND,
+    STEP,
+    Floats,
+    Ints,
+    Keys,
+    Paths,
+    Sample,
+    accepted_below,
+    draw_paths,
+    request_keys,
+    request_normals,
+    step_uniforms,
+    steps_guess,
+)
+from models.population import (
+    NgramLogits,
+    NgramRates,
+    cumulative,
+    guess_survival,
+    sigmoid,
+)
+from models.schema import Basis
+
+
+class Law(Protocol):
+    """Distribution of the tokens a step emits."""
+
+    @property
+    def depth(self) -> int:
+        """Most draft tokens a step can accept."""
+        ...
+
+    @property
+    def tau(self) -> float:
+        """Step-weighted mean of emitted tokens, domains weighted equally by tokens."""
+        ...
+
+    @property
+    def uncertainty(self) -> float:
+        """Relative standard error of ``tau``."""
+        ...
+
+    @property
+    def basis(self) -> Basis:
+        """How far to trust it."""
+        ...
+
+    def tau_of(self, domain_index: int) -> float:
+        """Step-weighted tau of one domain."""
+        ...
+
+    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+        """Steps of each request until ``tokens`` are emitted; a pure function of its arguments.
+
+        Parameters
+        ----------
+        seed : int
+            Run seed.
+        ids, tokens, domains : int64, shape (n,)
+            Request numbers, tokens to emit (the prefill's first token left out) and domain index.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What every law says about itself; ``taus`` by domain."""
+
+    depth: int
+    taus: tuple[float, ...]
+    uncertainty: float
+    basis: Basis
+
+    @property
+    def tau(self) -> float:
+        """Step-weighted mean emitted tokens, domains weighted equally by tokens."""
+        return len(self.taus) / sum(1.0 / tau for tau in self.taus)
+
+    def tau_of(self, domain_index: int) -> float:
+        """Step-weighted tau of one domain."""
+        return self.taus[domain_index]
+
+
+@dataclass(frozen=True)
+class PlainLaw(Summary):
+    """One token a step, always."""
+
+    depth: int = 0
+    taus: tuple[float, ...] = (1.0,)
+    uncertainty: float = 0.0
+    basis: Basis = "validated"
+
+    def tau_of(self, domain_index: int) -> float:
+        """1."""
+        return 1.0
+
+    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+        """As many steps as tokens."""
+        offsets = np.concatenate(([0], np.cumsum(tokens)))
+        ones = np.ones(offsets[-1], dtype=np.int64)
+        return Paths(offsets, ones, np.zeros_like(ones))
+
+
+@dataclass(frozen=True)
+class ChainLaw(Summary):
+    """Chain or tree: conditional acceptance by depth, as logits of shape (domains, depth)."""
+
+    logits: Floats
+    spreads: Floats
+
+    def survival(self, seed: int, ids: Ints, domains: Ints) -> Floats:
+        """P(accepted >= j) of each request, shape (n, depth)."""
+        shift = self.spreads[domains] * request_normals(seed, ids)
+        return cumulative(self.logits[domains], shift)
+
+    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+        """See `Law.paths`."""
+        survival = self.survival(seed, ids, domains)
+        keys = request_keys(seed, ids, STEP)
+
+        def sample(counts: Ints) -> Sample:
+            return Sample(accepted_below(step_uniforms(keys, counts), survival, counts))
+
+        return draw_paths(tokens, steps_guess(tokens, survival), sample)
+
+
+@dataclass(frozen=True)
+class LookaheadLaw(Summary):
+    """Guesses of an n-gram pool: a step verifies ``g`` of them, or as many as the pool holds."""
+
+    logits: Floats
+    spreads: Floats
+    g: int
+    w: int
+    every: float
+    found_share: float
+
+    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+        """See `Law.paths`; ``width`` is set where the pool may hold fewer than ``g`` guesses."""
+        shift = self.spreads[domains] * request_normals(seed, ids)
+        alpha = sigmoid(self.logits[domains] + shift)
+        mean = guess_survival(alpha, self.depth, self.g, self.every, self.found_share)
+        keys = request_keys(seed, ids, STEP)
+
+        def sample(counts: Ints) -> Sample:
+            uniforms = step_uniforms(keys, counts)
+            if self.found_share == 1.0:
+                return Sample(accepted_below(uniforms, mean, counts))
+            pool = step_uniforms(request_keys(seed, ids, SECOND), counts)
+            found = np.searchsorted(_binomial_cdf(self.g, self.found_share), pool, side="right")
+            accepted = np.zeros(uniforms.size, dtype=np.int64)
+            for level in range(1, self.depth + 1):
+                miss = np.repeat(1.0 - alpha**level, counts)
+                accepted += uniforms < (1.0 - miss**found) / self.every
+            return Sample(accepted, width=(self.w + found) * self.depth)
+
+        return draw_paths(tokens, steps_guess(tokens, mean), sample)
+
+
+@dataclass(frozen=True)
+class NgramLaw(Summary):
+    """Prompt lookup: a match drafts ``depth`` tokens, and one accepted in full tends to go on."""
+
+    logits: NgramLogits
+    spreads: Floats
+    full_width: bool
+
+    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+        """See `Law.paths`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
+        shift = self.spreads[domains] * request_normals(seed, ids)
+        rates = NgramLogits(*(rows[domains] for rows in self.logits)).shifted(shift).rates()
+        keys, second = (request_keys(seed, ids, stream) for stream in (STEP, SECOND))
+
+        def sample(counts: Ints) -> Sample:
+            accepted, matched = match_steps(rates, counts, keys, second)
+            if self.full_width:
+                return Sample(accepted)
+            drafted = self.depth * matched
+            return Sample(accepted, drafted, 1 + drafted)
+
+        return draw_paths(tokens, steps_guess(tokens, rates.unconditional), sample)
+
+
+def match_steps(rates: NgramRates, counts: Ints, keys: Keys, second: Keys) -> tuple[Ints, Ints]:
+    """Accepted tokens and match (0 or 1) of each step, stationary from a request's first step.
+
+    Where the numbers of a step settle whether it ends in a match accepted in full, whatever came
+    before, they do; elsewhere that state is the previous one. So it is the state of the last
+    settled step, and no loop over steps is needed.
+    """
+    uniforms = step_uniforms(keys, counts)
+    would = accepted_below(step_uniforms(second, counts), rates.survival, counts)
+    first = (np.cumsum(counts) - counts)[counts > 0]
+    enter = np.repeat(rates.enter, counts)
+    enter[first] = rates.match[counts > 0]
+    found = uniforms < enter
+    kept = uniforms < np.repeat(rates.stay, counts)
+    kept[first] = False
+    whole = would == rates.survival.shape[1]
+
+    settled = ~(kept & whole) | found
+    full = found & whole
+    source = np.maximum.accumulate(np.where(settled, np.arange(full.size), 0))
+    found[1:] |= kept[1:] & full[source[:-1]]
+    matched = found.astype(np.int64)
+    return would * matched, matched
+
+
+def _binomial_cdf(n: int, p: float) -> Floats:
+    """P(X <= i), i = 0..n-1, of a binomial; a uniform's place in it is a draw."""
+    ratio = [1.0]
+    for i in range(n):
+        ratio.append(ratio[-1] * (n - i) / (i + 1) * p / (1.0 - p))
+    weights = np.array(ratio)
+    cdf: Floats = np.cumsum(weights / weights.sum())[:-1]
+    return cdf

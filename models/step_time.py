@@ -1,0 +1,218 @@
+"""Time of one engine step: the draft phase, the verify pass after it, the host around both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.engine import Engine
+from models.forward_pass import (
+    Attention,
+    PassTime,
+    graph_sizes,
+    head_parts,
+    layer_parts,
+    padded,
+    total,
+)
+from models.kernels import US, Kernels
+from models.schema import Dtype, KvDtype
+from models.strategies import DraftPass, Strategy
+from models.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The network a step runs, and how it is placed on the GPUs."""
+
+    kernels: Kernels
+    target: Transformer
+    engine: Engine
+    weights: Dtype
+    kv: KvDtype
+    tp: int
+    top_p: bool
+    max_num_seqs: int
+    max_num_batched_tokens: int
+
+
+class StepTime:
+    """Step time of one strategy on one deployment, as look-ups.
+
+    Parameters
+    ----------
+    deployed : Deployed
+        ``top_p`` says that sampling sorts or filters the logits; greedy sampling is free beyond
+        the arg-max of the LM head.
+    strategy : Strategy
+    """
+
+    def __init__(self, deployed: Deployed, strategy: Strategy) -> None:
+        self.deployed, self.strategy = deployed, strategy
+        self.width = strategy.verify_tokens
+        self._tokens = deployed.max_num_batched_tokens + 1
+        self._rows = self._tokens + deployed.max_num_seqs
+        kernels, target, tp = deployed.kernels, deployed.target, deployed.tp
+        self._decode_pad = self._padding(decode_only=True)
+        self._mixed_pad = self._padding(decode_only=False)
+        m, rows = np.arange(self._tokens), np.arange(self._rows)
+        layers = total(layer_parts(kernels, target, deployed.weights, deployed.kv, tp, m))
+        self._decode_body: list[float] = layers[self._decode_pad].tolist()
+        self._mixed_body: list[float] = layers[self._mixed_pad].tolist()
+        self._head: list[float] = total(head_parts(kernels, target, tp, rows)).tolist()
+        self._attention = Attention.of(kernels, target, deployed.kv, tp)
+        self._sampler, self._draft_row_s = self._sampling()
+        engine, weights = deployed.engine, deployed.weights
+        self._passes = [
+            self._pass_time(draft) for draft in strategy.draft_passes(target, engine, weights, tp)
+        ]
+        self._host = self._host_table()
+        self._decode = [self._affine(n) for n in range(deployed.max_num_seqs + 1)]
+
+    def _padding(self, decode_only: bool) -> np.ndarray:
+        deployed = self.deployed
+        sizes = graph_sizes(
+            deployed.engine.graphs,
+            self.strategy.depth + 1,
+            min(2 * deployed.max_num_seqs, deployed.max_num_batched_tokens),
+            decode_only,
+        )
+        return padded(sizes, self._tokens)
+
+    def _sampling(self) -> tuple[list[float], float]:
+        rows = np.arange(self._rows)
+        if not self.deployed.top_p:
+            return [0.0] * self._rows, 0.0
+        sampler, vocab = self.deployed.engine.sampler, self.deployed.target.vocab
+        rate = np.full(self._rows, sampler.s_per_logit.value)
+        if sampler.small_batch_s_per_logit is not None:
+            rate[rows < sampler.small_batch_rows] = sampler.small_batch_s_per_logit.value
+        return (rows * vocab * rate).tolist(), vocab * sampler.draft_s_per_logit.value
+
+    def _pass_time(self, draft: DraftPass) -> PassTime:
+        kernels, engine, net = self.deployed.kernels, self.deployed.engine, draft.net
+        m = np.arange(max(self._rows, self.deployed.max_num_seqs * draft.rows + 1))
+        if draft.head_only:
+            head = kernels.medusa_head(m, net.hidden, net.vocab, draft.tp)
+            nothing = np.zeros(len(m)).tolist()
+            return PassTime(draft, nothing, head.tolist(), Attention(0.0, 0.0), 0.0, 0.0)
+        parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
+        pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
+        return PassTime(
+            draft,
+            body=total(parts)[pad].tolist(),
+            head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
+            attention=Attention.of(kernels, net, self.deployed.kv, draft.tp),
+            floor_s=net.layers * engine.draft_layer_us.value * US,
+            launch_s=engine.draft_pass_us.value * US,
+        )
+
+    def _host_table(self) -> list[float]:
+        engine, drafts = self.deployed.engine, self.strategy.depth > 0
+        if engine.is_async(self.strategy.kind):
+            return [0.0] * self._rows
+        cost = engine.host_speculative if drafts else engine.host_plain
+        step = cost.per_step_us.value + (engine.sampling_us.value if drafts else 0.0)
+        if self.deployed.tp in engine.host_step_by_tp_us:
+            step += engine.host_step_by_tp_us[self.deployed.tp].value
+        fixed, each = self.strategy.host_draft_us()
+        sequences = (cost.per_sequence_us.value + each) * np.arange(self._rows)
+        return (US * (step + fixed + sequences)).tolist()
+
+    def _affine(self, n: int) -> tuple[float, float] | None:
+        """(a, b) with ``decode(n, ctx) = a + b ctx`` for every ctx; None where a floor may bind."""
+        if n * self.width >= self._tokens:
+            return None
+        if any(draft.floor_binds(n, n * self.width) for draft in self._passes):
+            return None
+        slope = self._attention.slope(self.width)
+        slope += sum(draft.slope(self.width) for draft in self._passes)
+        return self._full_width(n, 0.0), slope
+
+    def _full_width(self, n: int, ctx: float) -> float:
+        tokens, query_ctx = n * self.width, self.width * ctx
+        gpu = self._decode_body[tokens] + self._head[tokens] + self._sampler[n]
+        gpu += self._draft_row_s * (tokens - n) + self._attention.seconds(ctx, query_ctx, 0.0)
+        return gpu + self.draft_s(n, tokens, ctx, query_ctx, 0.0) + self._host[n]
+
+    def decode(self, n: int, ctx: int) -> float:
+        """Step of ``n`` sequences at full width whose contexts sum to ``ctx``, no prefill [s]."""
+        affine = self._decode[n]
+        if affine is None:
+            return self._full_width(n, ctx)
+        return affine[0] + affine[1] * ctx
+
+    def mixed(
+        self,
+        n: int,
+        ctx: float,
+        query_tokens: int,
+        query_ctx: float,
+        prefill_tokens: int = 0,
+        prefill_ctx: float = 0.0,
+        pairs: float = 0.0,
+        finishing: int = 0,
+    ) -> float:
+        """Any step [s].
+
+        Parameters
+        ----------
+        n : int
+            Decoding sequences.
+        ctx : float
+            Sum of their contexts [token].
+        query_tokens : int
+            Sum of their query tokens.
+        query_ctx : float
+            Sum of query tokens x context.
+        prefill_tokens, prefill_ctx : int, float
+            Tokens of all prefill chunks; sum of (done + chunk).
+        pairs : float
+            Causal pairs of the chunks, sum of ``chunk done + chunk^2 / 2``.
+        finishing : int
+            Prefills that end in this step and take a head row each.
+        """
+        tokens, rows = query_tokens + prefill_tokens, n + finishing
+        verify = (
+            self._mixed_body[tokens]
+            + self._head[query_tokens + finishing]
+            + self._attention.seconds(ctx + prefill_ctx, query_ctx, pairs)
+            + self._sampler[rows]
+            + self._draft_row_s * (query_tokens - n)
+        )
+        if self._passes:
+            verify += self.draft_s(rows, tokens, ctx + prefill_ctx, query_ctx, pairs)
+        return verify + self._host[rows]
+
+    def draft_s(
+        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
+    ) -> float:
+        """Draft phase of a step: all passes, one after another [s]."""
+        return sum(
+            [draft.seconds(sequences, tokens, ctx, query_ctx, pairs) for draft in self._passes]
+        )
+
+    def host_s(self, sequences: int) -> float:
+        """Host time a step of ``sequences`` rows waits for [s]."""
+        return self._host[sequences]
+
+    def breakdown(self, n: int, ctx: float) -> dict[str, float]:
+        """One full-width decode step by component [s]; the values sum to ``decode(n, ctx)``."""
+        deployed, tokens = self.deployed, n * self.width
+        kernels, target, tp = deployed.kernels, deployed.target, deployed.tp
+        m = self._decode_pad[tokens : tokens + 1]
+        layers = layer_parts(kernels, target, deployed.weights, deployed.kv, tp, m)
+        head = head_parts(kernels, target, tp, np.array([tokens]))
+        context = self._attention.seconds(ctx, self.width * ctx, 0.0)
+        return {
+            "weights": float(layers["weights"][0]),
+            "attention": float(layers["attention"][0]),
+            "kv": context,
+            "elementwise": float(layers["elementwise"][0]),
+            "lm_head": float(head["lm_head"][0]),
+            "sampling": self._sampler[n] + self._draft_row_s * (tokens - n),
+            "collectives": float(layers["collectives"][0] + head["collectives"][0]),
+            "draft": self.draft_s(n, tokens, ctx, self.width * ctx, 0.0),
+            "host": self._host[n],
+        }

@@ -1,0 +1,26 @@
+"""Speculative decoding strategies: one file each, found by listing this folder."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from models.strategies.base import DraftPass, ExtraMemory, Strategy
+
+__all__ = ["DraftPass", "ExtraMemory", "Strategy", "strategy_types"]
+
+
+@cache
+def strategy_types() -> dict[str, type[Strategy]]:
+    """Every strategy class by its ``kind``, in alphabetical order of the files."""
+    found: dict[str, type[Strategy]] = {}
+    for module in pkgutil.iter_modules(__path__):
+        namespace = vars(importlib.import_module(f"{__name__}.{module.name}"))
+        for item in namespace.values():
+            if not (isinstance(item, type) and issubclass(item, Strategy)) or item is Strategy:
+                continue
+            kind = item.model_fields["kind"].default
+            if isinstance(kind, str) and item.__module__ == f"{__name__}.{module.name}":
+                found[kind] = item
+    return found

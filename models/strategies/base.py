@@ -1,0 +1,137 @@
+"""The protocol every strategy file implements: one frozen object a strategy."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from models.acceptance import Acceptance, Law
+from models.engine import Engine
+from models.schema import Dtype, Frozen, KvDtype
+from models.transformer import Transformer
+
+
+class ExtraMemory(NamedTuple):
+    """What a strategy takes from the KV budget of one GPU."""
+
+    weight_bytes: float = 0.0
+    kv_bytes_per_token: float = 0.0
+
+
+class DraftPass(NamedTuple):
+    """One kind of forward pass of the draft phase.
+
+    Attributes
+    ----------
+    net : Transformer
+        The network; Medusa heads use only its hidden size and vocabulary.
+    tp : int
+        Tensor-parallel size of the draft network.
+    weights : str
+        Type of its weights.
+    repeat : int
+        Times this pass runs a step, one after another.
+    covers_prefill : bool
+        The pass sees every query and prefill token of the step (the first pass of a draft that
+        must fill its own KV cache); else ``rows`` tokens a sequence.
+    rows : int
+        Tokens a sequence in a pass that does not cover the prefill, and its LM-head rows.
+    head_only : bool
+        No layers and no attention: a residual block and an LM head (Medusa).
+    """
+
+    net: Transformer
+    tp: int
+    weights: Dtype
+    repeat: int = 1
+    covers_prefill: bool = False
+    rows: int = 1
+    head_only: bool = False
+
+
+class Strategy(Frozen):
+    """Base of all strategies; the fields of a subclass are its YAML keys.
+
+    Attributes
+    ----------
+    label : str or None
+        Name in tables; made from kind and parameters when absent.
+    hypothetical : bool
+        Allow a strategy the engine version cannot run; results are labelled so.
+    """
+
+    kind: str
+    label: str | None = None
+    hypothetical: bool = False
+
+    family: ClassVar[str] = "plain"
+    drops_matched_block: ClassVar[bool] = False
+    drafts_ahead: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Label used in tables."""
+        return self.label or self._default_label()
+
+    def _default_label(self) -> str:
+        return self.kind
+
+    @property
+    def depth(self) -> int:
+        """Most draft tokens a step can accept (K of a chain, height of a tree); 0 when plain."""
+        return 0
+
+    @property
+    def drafted(self) -> int:
+        """Draft tokens verified a step (K of a chain, nodes of a tree)."""
+        return 0
+
+    @property
+    def verify_tokens(self) -> int:
+        """Most query tokens of a sequence in the verify pass, the current token included."""
+        return 1 + self.drafted
+
+    @property
+    def draft_rows(self) -> int:
+        """Draft tokens whose KV a step writes before verification (SGLang reserves for them)."""
+        return self.drafted
+
+    @property
+    def needs_tree(self) -> bool:
+        """Whether the engine must verify a tree rather than a chain."""
+        return self.drafted > self.depth
+
+    def varies_width(self, engine: Engine) -> bool:
+        """Whether the query tokens of a sequence change from step to step."""
+        return False
+
+    def check(self, target: Transformer, tp: int) -> None:
+        """Refuse a target this strategy cannot serve.
+
+        Raises
+        ------
+        ModelError
+            With the strategy's own key at fault.
+        """
+
+    def memory(self, target: Transformer, weights: Dtype, kv: KvDtype, tp: int) -> ExtraMemory:
+        """Weights and KV per token beyond the target, on one GPU [byte]."""
+        return ExtraMemory()
+
+    def draft_passes(
+        self, target: Transformer, engine: Engine, weights: Dtype, tp: int
+    ) -> tuple[DraftPass, ...]:
+        """Passes of the draft phase, in order; empty when no network drafts."""
+        return ()
+
+    def host_draft_us(self) -> tuple[float, float]:
+        """Host time of drafting without a network [us]: a step, and more a sequence."""
+        return 0.0, 0.0
+
+    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+        """Distribution of the tokens a step emits, by domain."""
+        raise NotImplementedError
+
+
+def acceptance_or_default(acceptance: Acceptance | None, entry: str) -> Acceptance:
+    """The acceptance given, or catalogue entry ``entry`` marked as assumed."""
+    return acceptance or Acceptance(catalog=entry, basis="assumed")

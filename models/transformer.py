@@ -1,0 +1,216 @@
+"""Transformers: shapes, and the only parameter, byte and FLOP counts in the project."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from models.schema import (
+    BYTES_PER_KV,
+    BYTES_PER_WEIGHT,
+    Dtype,
+    Frozen,
+    KvDtype,
+    ModelError,
+    PositiveInt,
+)
+
+
+class Transformer(Frozen):
+    """Shape of a decoder-only transformer, or of a draft network built from its layers.
+
+    Attributes
+    ----------
+    intermediate : int
+        Width of a dense feed-forward block.
+    experts, experts_per_token, expert_intermediate, shared_experts, dense_layers : int
+        Mixture of experts; ``experts`` is 0 for a dense model and ``dense_layers`` counts the
+        leading dense blocks of a mixture.
+    qkv_inputs : int
+        Hidden vectors concatenated at the input of the attention projection (2 for EAGLE-3).
+    fc_inputs : int
+        Hidden vectors a draft network first projects to one (2 for EAGLE, 3 for EAGLE-3; 0 none).
+    mtp_layers : int
+        Multi-token-prediction layers the checkpoint carries.
+    top_p_default : bool
+        The published generation config turns top-p sampling on.
+    source : str
+        Where the numbers were read.
+    """
+
+    name: str
+    title: str
+    layers: PositiveInt
+    hidden: PositiveInt
+    intermediate: PositiveInt
+    heads: PositiveInt
+    kv_heads: PositiveInt
+    head_dim: PositiveInt
+    vocab: PositiveInt
+    max_position: PositiveInt
+    tied_embeddings: bool = False
+    qk_norm: bool = False
+    experts: int = Field(default=0, ge=0)
+    experts_per_token: int = Field(default=0, ge=0)
+    expert_intermediate: int = Field(default=0, ge=0)
+    shared_experts: int = Field(default=0, ge=0)
+    dense_layers: int = Field(default=0, ge=0)
+    qkv_inputs: PositiveInt = 1
+    fc_inputs: int = Field(default=0, ge=0)
+    mtp_layers: int = Field(default=0, ge=0)
+    top_p_default: bool = False
+    source: str
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Transformer:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads {self.kv_heads}")
+        if self.experts and not (
+            0 < self.experts_per_token <= self.experts and self.expert_intermediate
+        ):
+            raise ValueError("a mixture needs experts_per_token <= experts and expert_intermediate")
+        return self
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one KV head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers whose feed-forward block is a mixture of experts."""
+        return self.layers - self.dense_layers if self.experts else 0
+
+    def attention_params(self) -> int:
+        """Weights of one attention block: q, k, v and output projections."""
+        qkv = self.hidden * self.qkv_inputs * (self.heads + 2 * self.kv_heads) * self.head_dim
+        return qkv + self.heads * self.head_dim * self.hidden
+
+    def dense_ffn_params(self) -> int:
+        """Weights of one dense gated feed-forward block."""
+        return 3 * self.hidden * self.intermediate
+
+    def moe_ffn_params(self) -> int:
+        """Weights of one mixture block: all experts, shared experts and the router."""
+        experts = self.experts + self.shared_experts
+        return 3 * self.hidden * self.expert_intermediate * experts + self.hidden * self.experts
+
+    def layer_params(self) -> int:
+        """Weights of all layers, norms left out (under 0.01 %), draft projections included."""
+        dense = self.layers - self.moe_layers
+        ffn = dense * self.dense_ffn_params() + self.moe_layers * self.moe_ffn_params()
+        return self.layers * self.attention_params() + ffn + self.fc_params()
+
+    def fc_params(self) -> int:
+        """Weights of the projection in front of a draft network."""
+        return self.fc_inputs * self.hidden * self.hidden
+
+    def lm_head_params(self) -> int:
+        """Weights of the output projection."""
+        return self.hidden * self.vocab
+
+    def params(self) -> int:
+        """All weights: layers, embedding and, where not tied, the LM head."""
+        return self.layer_params() + self.lm_head_params() * (1 if self.tied_embeddings else 2)
+
+    def weight_bytes(self, weights: Dtype) -> float:
+        """Memory of the whole model [byte]; embedding and LM head stay in bf16."""
+        ends = self.params() - self.layer_params()
+        return self.layer_params() * BYTES_PER_WEIGHT[weights] + ends * BYTES_PER_WEIGHT["bf16"]
+
+    def kv_bytes_per_token(self, kv: KvDtype, tp: int) -> float:
+        """KV cache of one token on one GPU, all layers [byte]; KV heads are replicated past tp."""
+        heads = -(-self.kv_heads // tp)
+        return 2 * heads * self.head_dim * BYTES_PER_KV[kv] * self.layers
+
+    def check_tp(self, tp: int) -> None:
+        """Refuse a tensor-parallel size that cannot split this model.
+
+        Raises
+        ------
+        ModelError
+            If ``tp`` does not divide the query heads, or neither divides nor is a multiple of
+            the KV heads.
+        """
+        if self.heads % tp:
+            raise ModelError(f"must divide the {self.heads} heads of {self.name}, got {tp}")
+        if self.kv_heads % tp and tp % self.kv_heads:
+            raise ModelError(
+                f"must divide or be a multiple of the {self.kv_heads} KV heads of "
+                f"{self.name}, got {tp}"
+            )
+
+
+def from_hf_config(path: Path | str, name: str | None = None) -> Transformer:
+    """Read a Hugging Face ``config.json``.
+
+    Parameters
+    ----------
+    path : path-like
+        The file, or the folder that holds it.
+    name : str, optional
+        Name to give; the folder or file name by default.
+
+    Raises
+    ------
+    ModelError
+        If the file is missing, is not JSON, lacks a shape, or describes an attention that is
+        not modelled yet (multi-head latent attention, state-space layers).
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot read {file}: {error.strerror}") from error
+    except json.JSONDecodeError as error:
+        raise ModelError(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} does not hold a JSON object")
+    config = config.get("text_config", config)
+    label = name or (file.parent.name if file.name == "config.json" else file.stem)
+    return _from_config(config, label, str(file))
+
+
+def _from_config(config: dict[str, Any], name: str, source: str) -> Transformer:
+    if config.get("kv_lora_rank"):
+        raise ModelError(f"{name}: multi-head latent attention is not modelled yet")
+    try:
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        layers, vocab = int(config["num_hidden_layers"]), int(config["vocab_size"])
+        expert_width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
+    except KeyError as error:
+        raise ModelError(f"{source}: {error.args[0]} is missing") from error
+    experts = next(
+        (int(config[k]) for k in _EXPERT_KEYS if config.get(k)),
+        0,
+    )
+    return Transformer(
+        name=name,
+        title=name,
+        layers=layers,
+        hidden=hidden,
+        intermediate=int(config.get("intermediate_size") or expert_width),
+        heads=heads,
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_dim=int(config.get("head_dim") or hidden // heads),
+        vocab=vocab,
+        max_position=int(config.get("max_position_embeddings") or 2048),
+        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
+        qk_norm=bool(config.get("use_qk_norm")) or str(config.get("model_type")) in _QK_NORM,
+        experts=experts,
+        experts_per_token=int(config.get("num_experts_per_tok") or 0) if experts else 0,
+        expert_intermediate=expert_width if experts else 0,
+        shared_experts=int(config.get("n_shared_experts") or 0) if experts else 0,
+        dense_layers=int(config.get("first_k_dense_replace") or 0) if experts else 0,
+        mtp_layers=int(config.get("num_nextn_predict_layers") or 0),
+        source=source,
+    )
+
+
+_EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
+_QK_NORM = frozenset({"qwen3", "qwen3_moe"})

@@ -1,0 +1,1 @@
+"""What the tables mean: metrics, verdicts and the printed report."""

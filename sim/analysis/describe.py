@@ -1,0 +1,66 @@
+"""A scenario in one or two lines: what runs where, and what is sent to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sim.analysis.verdict import number, percent
+
+Scenario = Mapping[str, Any]
+
+
+def deployment(scenario: Scenario) -> str:
+    """Model, precision, GPUs and engine of a resolved scenario."""
+    model, hardware, engine = scenario["model"], scenario["hardware"], scenario["engine"]
+    replicas, gpus = model.get("replicas"), hardware.get("gpus")
+    split = [f"TP {model['tp']}"]
+    if replicas and replicas > 1:
+        split.append(f"{replicas} replicas")
+    return (
+        f"{model['transformer']} ({model['weights']} weights, {model['kv']} KV) on "
+        f"{gpus or model['tp']} x {hardware['gpu']} ({', '.join(split)}), {engine['name']}"
+    )
+
+
+def load(scenario: Scenario) -> str:
+    """Arrivals, number of requests and lengths of a resolved scenario."""
+    workload = scenario["workload"]
+    streams = workload["streams"]
+    total = sum(stream["share"] for stream in streams)
+    texts = [_stream(stream, stream["share"] / total, len(streams)) for stream in streams]
+    return f"{_arrivals(workload['arrivals'])}, {workload['requests']} requests: {'; '.join(texts)}"
+
+
+def _arrivals(arrivals: Mapping[str, Any]) -> str:
+    kind = arrivals["kind"]
+    if kind == "closed_loop":
+        think = arrivals.get("think_s")
+        return f"{arrivals['users']} concurrent users" + (
+            f" thinking {number(think)} s" if think else ""
+        )
+    spread = f" (cv {number(arrivals['cv'])})" if "cv" in arrivals else ""
+    return f"{kind} arrivals{spread} at {_plain(arrivals['rate_per_s'])} req/s"
+
+
+def _stream(stream: Mapping[str, Any], share: float, streams: int) -> str:
+    lengths = f"{_length(stream['prompt_tokens'])} in / {_length(stream['output_tokens'])} out"
+    prefix = stream.get("prefix")
+    shared = f", {prefix['groups']} prefixes of {prefix['tokens']}" if prefix else ""
+    name = f"{percent(share)} {stream['name']} " if streams > 1 else ""
+    return f"{name}{lengths}{shared}"
+
+
+def _length(length: Mapping[str, Any]) -> str:
+    if length["kind"] == "fixed":
+        return _plain(length["value"])
+    return f"~{_plain(length['mean'])}" if "mean" in length else str(length["kind"])
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if abs(value) < 1e6 else number(value)
+
+
+def point(values: Mapping[str, Any]) -> str:
+    """The varied keys of one point by their last part: ``rate_per_s=8 tp=4``."""
+    return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())

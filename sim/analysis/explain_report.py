@@ -1,0 +1,121 @@
+"""The printed report of ``speccast explain`` and ``speccast catalog``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sim.analysis import describe
+from sim.analysis.layout import Column, Group, Line, paragraph, render, table
+from sim.analysis.verdict import number
+
+
+def explain_report(document: Mapping[str, Any], width: int, colour: bool = False) -> str:
+    """Text of one engine step a strategy, by component.
+
+    Parameters
+    ----------
+    document : mapping
+        What ``speccast explain --json`` prints: ``scenario``, ``batch``, ``context`` and
+        ``rows``, each with ``strategy``, ``t_step_s``, ``components`` (name to seconds), ``tau``,
+        ``tpot_s``, ``verify_tokens``, ``mfu``, ``mbu``, ``roof`` and ``band``.
+    width, colour
+        As in ``report.run_report``.
+    """
+    return render(_explain_lines(document, width), colour)
+
+
+def _explain_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
+    rows = document["rows"]
+    yield from paragraph(describe.deployment(document["scenario"]), width, "title")
+    yield Line(
+        f"One decode step of {document['batch']} sequences at {document['context']} tokens "
+        "of context each"
+    )
+    yield Line("")
+    names = list(dict.fromkeys(name for row in rows for name in row["components"]))
+    yield from table(
+        [Column("strategy", [row["strategy"] for row in rows], left=True)],
+        [_step(rows), *(_component(rows, name) for name in names), _use(rows)],
+        width,
+        [False] * len(rows),
+    )
+    yield Line("")
+    yield from paragraph(
+        "All times in ms. TPOT = step / tau. MFU, MBU: share of peak FLOP/s and bytes/s used; "
+        "roof: what limits the target pass.",
+        width,
+        "note",
+    )
+
+
+def _step(rows: Sequence[Mapping[str, Any]]) -> Group:
+    return Group(
+        "",
+        [
+            Column("TPOT", [_banded(row, "tpot_s") for row in rows]),
+            Column("step", [_banded(row, "t_step_s") for row in rows]),
+            Column("tau", [number(row["tau"]) for row in rows]),
+            Column("query tokens", [number(row["verify_tokens"]) for row in rows]),
+        ],
+    )
+
+
+def _component(rows: Sequence[Mapping[str, Any]], name: str) -> Group:
+    cells = [_milliseconds(row["components"].get(name)) for row in rows]
+    return Group("", [Column(name.removesuffix("_s").replace("_", " "), cells)])
+
+
+def _use(rows: Sequence[Mapping[str, Any]]) -> Group:
+    return Group(
+        "",
+        [
+            Column("MFU %", [_in_percent(row["mfu"]) for row in rows]),
+            Column("MBU %", [_in_percent(row["mbu"]) for row in rows]),
+            Column("roof", [row["roof"] for row in rows], left=True),
+        ],
+    )
+
+
+def _milliseconds(value: float | None) -> str:
+    return number(None if value is None else 1e3 * value)
+
+
+def _in_percent(share: float | None) -> str:
+    return number(None if share is None else 100 * share)
+
+
+def _banded(row: Mapping[str, Any], name: str) -> str:
+    band = (row.get("band") or {}).get(name)
+    text = _milliseconds(row[name])
+    return f"{text} ({_milliseconds(band['lo'])}-{_milliseconds(band['hi'])})" if band else text
+
+
+def catalog_report(
+    sections: Mapping[str, Sequence[tuple[str, str, str]]], width: int, colour: bool = False
+) -> str:
+    """Text of catalogue sections: name, title and source of every entry.
+
+    Parameters
+    ----------
+    sections : mapping
+        Section name to rows of (name, title, source).
+    width, colour
+        As in ``report.run_report``.
+    """
+    return render(_catalog_lines(sections, width), colour)
+
+
+def _catalog_lines(
+    sections: Mapping[str, Sequence[tuple[str, str, str]]], width: int
+) -> Iterator[Line]:
+    for number_of, (section, entries) in enumerate(sections.items()):
+        if number_of:
+            yield Line("")
+        yield Line(section, "title")
+        column = max((len(name) for name, _, _ in entries), default=0) + 4
+        for name, title, source in entries:
+            text = f"  {name}".ljust(column) + title
+            yield from paragraph(text, width, "text", " " * column)
+            if source:
+                yield from paragraph(" " * column + source, width, "note", " " * column)

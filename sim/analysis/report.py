@@ -1,0 +1,202 @@
+"""The printed report of ``speccast run``: question, table, verdicts, how to read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from sim.analysis import describe
+from sim.analysis.layout import Column, Group, Line, paragraph, render, table
+from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")
+BASIS = {
+    "validated": "scored against real runs of this kind",
+    "extrapolated": "measured elsewhere, carried over",
+    "assumed": "no measurement behind it",
+}
+
+
+def run_report(document: Mapping[str, Any], width: int, colour: bool = False) -> str:
+    """Text of a result document.
+
+    Parameters
+    ----------
+    document : mapping
+        What ``speccast run --json`` prints.
+    width : int
+        Characters a line may have; wide tables are split, numbers are never cut.
+    colour : bool
+        Add the escape codes of a terminal.
+    """
+    return render(_run_lines(document, width), colour)
+
+
+def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
+    rows = document["rows"]
+    yield from _header(document, width)
+    chosen = [id(best(at_point)) for at_point in _points(rows)]
+    marked = [id(row) in chosen for row in rows]
+    yield from table(_keys(rows, marked), _groups(rows), width, marked)
+    yield Line("")
+    yield from _legend(rows, width)
+    yield Line("")
+    for at_point in _points(rows):
+        yield from _verdicts(at_point, width)
+    if any(switch_off(row) for row in rows):
+        yield from paragraph(WATCH, width, "note")
+
+
+def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
+    scenario = document["scenario"]
+    if document.get("question"):
+        yield from paragraph(document["question"], width, "title", "")
+    yield from paragraph(describe.deployment(scenario), width, "title")
+    yield from paragraph(describe.load(scenario), width)
+    replications = scenario.get("run", {}).get("replications", 1)
+    yield from paragraph(
+        f"seed {document['seed']}, {replications} replication{'s' * (replications > 1)}, "
+        f"kernel profile {document['profile']}",
+        width,
+        "note",
+    )
+    yield Line("")
+
+
+def _points(rows: Sequence[Row]) -> list[list[Row]]:
+    return [list(part) for _, part in groupby(rows, key=lambda row: row["point"])]
+
+
+def _keys(rows: Sequence[Row], marked: Sequence[bool]) -> list[Column]:
+    marks = [
+        "*" if chosen else "?" if row.get("hypothetical") else " "
+        for row, chosen in zip(rows, marked, strict=True)
+    ]
+    names = [f"{mark} {row['strategy']}" for mark, row in zip(marks, rows, strict=True)]
+    keys = [Column("  strategy", names, left=True)]
+    if any(row["point"] for row in rows):
+        keys.insert(0, Column("at", [describe.point(row["point"]) for row in rows], left=True))
+    return keys
+
+
+def _groups(rows: Sequence[Row]) -> list[Group]:
+    def column(title: str, cell: Callable[[Row], str]) -> Column:
+        return Column(title, [cell(row) for row in rows])
+
+    def latency(name: str) -> Group:
+        title = f"{name[:-2].upper() if name != 'queue_s' else 'queue'} ms"
+        return Group(title, [column(s, _milliseconds(name, s)) for s in STATISTICS])
+
+    return [
+        Group("speedup", [column("(band)", lambda row: _banded(row, "speedup", row["speedup"]))]),
+        Group("TPOT ms", [column("mean (band)", _mean_banded("tpot_s"))]),
+        Group("TTFT ms", [column("mean (band)", _mean_banded("ttft_s"))]),
+        Group("E2E ms", [column("mean (band)", _mean_banded("e2e_s"))]),
+        Group(
+            "tok/s",
+            [
+                column("a user", lambda row: number(row["tok_per_s_per_user"])),
+                column("a GPU", lambda row: number(row["tok_per_s_per_gpu"])),
+            ],
+        ),
+        Group(
+            "tau",
+            [
+                column("now", lambda row: number(row["tau"])),
+                column("off below", lambda row: number(row["break_even_tau"])),
+            ],
+        ),
+        Group("accepted", [column("%", lambda row: _in_percent(row["acceptance_rate"]))]),
+        Group(
+            "KV memory",
+            [
+                column("peak %", lambda row: _in_percent(row["kv_use_peak"])),
+                column("free GB", lambda row: _gigabytes(row["kv_free_bytes"])),
+            ],
+        ),
+        *(latency(name) for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")),
+        Group(
+            "requests",
+            [
+                column("/s", lambda row: number(row["req_per_s"])),
+                column("done", lambda row: str(row["finished"])),
+                column("rejected", lambda row: str(row["rejected"])),
+                column("cut off", lambda row: str(row["unfinished"])),
+                column("preempted", lambda row: str(row["preemptions"])),
+            ],
+        ),
+        Group("prefix", [column("hits %", lambda row: _in_percent(row["prefix_hit_rate"]))]),
+        Group(
+            "SLO",
+            [
+                column("within %", lambda row: _in_percent(_slo(row, "attainment"))),
+                column("good req/s", lambda row: number(_slo(row, "goodput_req_s"))),
+            ],
+        ),
+    ]
+
+
+def _milliseconds(name: str, statistic: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row[name][statistic]
+        return number(None if value is None else 1e3 * value)
+
+    return cell
+
+
+def _mean_banded(name: str) -> Callable[[Row], str]:
+    return lambda row: _banded(row, name, row[name]["mean"], 1e3)
+
+
+def _banded(row: Row, name: str, value: float | None, scale: float = 1.0) -> str:
+    if value is None:
+        return number(None)
+    band = row["band"].get(name)
+    text = number(scale * value)
+    if not band:
+        return text
+    return f"{text} ({number(scale * band['lo'])}-{number(scale * band['hi'])})"
+
+
+def _in_percent(share: float | None) -> str:
+    return number(None if share is None else 100 * share)
+
+
+def _gigabytes(value: float | None) -> str:
+    return number(None if value is None else value / 1e9)
+
+
+def _slo(row: Row, key: str) -> float | None:
+    value: float | None = (row.get("slo") or {}).get(key)
+    return value
+
+
+def _legend(rows: Sequence[Row], width: int) -> Iterator[Line]:
+    bands = [band for row in rows for band in row["band"].values()]
+    notes = ["* best choice here"]
+    if any(row.get("hypothetical") for row in rows):
+        notes.append("? hypothetical: this engine cannot run it")
+    if bands:
+        notes.append(f"bands hold {percent(bands[0]['level'])} of outcomes")
+    notes += ["speedup: time per token of plain decoding over the strategy's, at the same load"]
+    yield from paragraph("; ".join(notes) + ".", width, "note")
+    for basis, meaning in BASIS.items():
+        names = dict.fromkeys(
+            row["strategy"]
+            for row in rows
+            if any(band["basis"] == basis for band in row["band"].values())
+        )
+        if names:
+            yield from paragraph(f"Band {basis} ({meaning}): {', '.join(names)}.", width, "note")
+
+
+def _verdicts(rows: Sequence[Row], width: int) -> Iterator[Line]:
+    chosen = best(rows)
+    answer = f"choose {chosen['strategy']}." if chosen else "no strategy carries this load."
+    where = describe.point(rows[0]["point"])
+    yield Line(f"At {where}: {answer}" if where else answer[0].upper() + answer[1:], "title")
+    for row in rows:
+        off = switch_off(row)
+        text = f"  {row['strategy']}: {row['verdict']}{'; ' + off if off else ''}."
+        yield from paragraph(text, width, "best" if row is chosen else "text", "    ")

@@ -1,0 +1,121 @@
+"""What a row means, in words: pure functions of the rows ``speccast run --json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+WATCH = (
+    "tau on a live vLLM = 1 + vllm:spec_decode_num_accepted_tokens_total"
+    " / vllm:spec_decode_num_drafts_total"
+)
+
+
+def verdict(row: Row) -> str:
+    """One sentence for one row.
+
+    The band of the speedup decides: all above 1, all below 1, or undecided. A saturated row
+    promises nothing. Notes follow: the engine cannot run it, the SLO, preemptions.
+    """
+    return "; ".join([_judgement(row), *_notes(row)])
+
+
+def _judgement(row: Row) -> str:
+    if row["saturated"]:
+        return (
+            "saturated: no latency promised; "
+            f"offered {number(row.get('offered_req_per_s'))} req/s, "
+            f"served {number(row['req_per_s'])}"
+        )
+    if row.get("baseline"):
+        return "baseline"
+    speedup = row["speedup"]
+    if speedup is None:
+        return "keeps up where the baseline is saturated"
+    band = row["band"].get("speedup") or {"lo": speedup, "hi": speedup}
+    if band["lo"] > 1:
+        return f"worth it: {percent(1 - 1 / speedup)} less time per token"
+    if band["hi"] < 1:
+        return f"do not use at this load: {percent(1 / speedup - 1)} more time per token"
+    return "undecided: the band straddles 1; measure tau on your traffic"
+
+
+def _notes(row: Row) -> list[str]:
+    notes = []
+    if row.get("hypothetical"):
+        notes.append("hypothetical (this engine cannot run it)")
+    slo = row.get("slo")
+    if slo and not row["saturated"]:
+        outcome = "met" if slo["met"] else f"missed ({percent(slo['target'])} asked)"
+        notes.append(f"SLO {outcome}: {percent(slo['attainment'])} of requests within it")
+    if row["preemptions"]:
+        notes.append(f"KV memory full: {row['preemptions']} preemptions")
+    if row["rejected"]:
+        notes.append(f"{row['rejected']} requests rejected")
+    return notes
+
+
+def switch_off(row: Row) -> str | None:
+    """Below which tau the strategy loses to plain decoding; None where that is unknown."""
+    limit = row.get("break_even_tau")
+    if limit is None or row.get("baseline"):
+        return None
+    if row["tau"] is not None and row["tau"] < limit:
+        return f"would need tau {number(limit)}, has {number(row['tau'])}"
+    return f"switch off below tau {number(limit)}"
+
+
+def best(rows: Sequence[Row]) -> Row | None:
+    """The row to choose among the strategies of one point; None where all are saturated.
+
+    The engine must be able to run it. Rows that meet the SLO go before rows that miss it; then
+    the largest speedup wins whose band is entirely above 1, else the baseline.
+    """
+    usable = [row for row in rows if not row["saturated"] and not row.get("hypothetical")]
+    meeting = [row for row in usable if not row.get("slo") or row["slo"]["met"]]
+    candidates = meeting or usable
+    if not candidates:
+        return None
+    proven = [row for row in candidates if _proven(row)]
+    if proven:
+        return max(proven, key=lambda row: float(row["speedup"]))
+    baseline = [row for row in candidates if row.get("baseline")]
+    return baseline[0] if baseline else min(candidates, key=_tpot)
+
+
+def _proven(row: Row) -> bool:
+    band = row["band"].get("speedup")
+    return row["speedup"] is not None and (band["lo"] if band else row["speedup"]) > 1
+
+
+def _tpot(row: Row) -> float:
+    mean = row["tpot_s"]["mean"]
+    return float("inf") if mean is None else float(mean)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """``value`` with ``digits`` significant digits, never in powers of ten; "-" for None.
+
+    Digits before the decimal point are never dropped.
+    """
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    before_point = len(str(int(size))) if size >= 1 else _exponent(size) + 1
+    return f"{value:.{min(max(digits - before_point, 0), 12)}f}"
+
+
+def _exponent(size: float) -> int:
+    return int(f"{size:e}".partition("e")[2])
+
+
+def percent(share: float | None) -> str:
+    """A share as a percentage; short of all it never reads 100 %."""
+    if share is None:
+        return "-"
+    text = f"{100 * share:.{0 if share >= 0.1 else 1}f}"
+    return f"{text} %" if share >= 1 or text != "100" else f"{100 * share:.2f} %"

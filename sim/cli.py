@@ -1,0 +1,229 @@
+"""The command line: results on stdout, progress and errors on stderr.
+
+Exit status: 0 done, 1 failure, 2 bad input, 130 interrupted, 141 reader of a pipe gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from models.schema import ModelError
+from models.strict_yaml import InputError
+from sim.verbs import VerbGroup
+
+PIPE_WIDTH = 100
+NARROWEST = 40
+BROKEN_PIPE = 141
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    cls=VerbGroup,
+    name="speccast",
+    help="Forecast LLM serving for every speculative decoding strategy.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Scenario = Annotated[Path, typer.Argument(metavar="FILE", help="Scenario file (YAML).")]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be given often."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Width = Annotated[
+    int | None,
+    typer.Option("--width", min=NARROWEST, help="Characters a line; default the terminal's."),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from sim.output import speccast_version
+
+        print(f"speccast {speccast_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Forecast LLM serving for every speculative decoding strategy."""
+
+
+@app.command()
+def run(
+    file: Scenario,
+    overrides: Overrides = [],  # noqa: B006
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Also write scenario, tables and manifest here."),
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    width: Width = None,
+) -> None:
+    """Compare the strategies of a scenario: latency, throughput, memory, verdict."""
+    from sim.scenario.load import load_scenario
+
+    scenario = load_scenario(file, overrides)
+
+    from sim import experiment, output
+    from sim.analysis.report import run_report
+    from sim.scenario.dump import resolved_yaml
+
+    if out is not None:
+        output.check_folder(out)
+    with _progress(quiet) as on_progress:
+        result = experiment.run(scenario, on_progress=on_progress, keep_steps=out is not None)
+    if out is not None:
+        text = resolved_yaml(scenario.resolved)
+        output.write_folder(out, text, result.document, result.requests, result.steps)
+    if as_json:
+        _print(output.to_json(result.document))
+    else:
+        _print(run_report(result.document, *_screen(width)))
+    if out is not None and not quiet:
+        print(f"wrote {out}", file=sys.stderr)
+
+
+@app.command()
+def explain(
+    file: Scenario,
+    overrides: Overrides = [],  # noqa: B006
+    batch: Annotated[int | None, typer.Option(min=1, help="Sequences decoding.")] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Tokens of context each.")] = None,
+    as_json: AsJson = False,
+    width: Width = None,
+) -> None:
+    """Take one engine step apart: where the time goes, and which roof binds."""
+    from sim import experiment, output
+    from sim.analysis.explain_report import explain_report
+    from sim.scenario.load import load_scenario
+
+    document = experiment.explain(load_scenario(file, overrides), batch=batch, context=context)
+    if as_json:
+        _print(output.to_json(document))
+    else:
+        _print(explain_report(document, *_screen(width)))
+
+
+@app.command()
+def catalog(
+    section: Annotated[
+        str | None, typer.Argument(metavar="[SECTION]", help="One section; default all.")
+    ] = None,
+    width: Width = None,
+) -> None:
+    """List hardware, transformers, engines, strategies, profiles and acceptance."""
+    from models.catalog import SECTIONS, describe
+    from models.strategies import strategy_types
+    from sim.analysis.explain_report import catalog_report
+
+    def rows(name: str) -> list[tuple[str, str, str]]:
+        if name != "strategies":
+            return list(describe(name))
+        return [
+            (kind, (strategy.__doc__ or kind).splitlines()[0], "")
+            for kind, strategy in strategy_types().items()
+        ]
+
+    known = list(dict.fromkeys([*SECTIONS[:3], "strategies", *SECTIONS[3:]]))
+    if section is not None and section not in known:
+        near = difflib.get_close_matches(section, known, 1)
+        hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}"
+        raise ModelError(f"unknown section, got '{section}'; {hint}", "catalog")
+    asked = known if section is None else [section]
+    _print(catalog_report({name: rows(name) for name in asked}, *_screen(width)))
+
+
+@app.command()
+def init(
+    transformer: Annotated[str, typer.Option(help="Catalogue name.")] = "llama-3.1-70b",
+    hardware: Annotated[str, typer.Option(help="Catalogue name.")] = "h100_sxm",
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel GPUs a replica.")] = 4,
+) -> None:
+    """Print a commented scenario file to start from."""
+    from sim.scenario.template import commented_scenario
+
+    _print(commented_scenario(transformer, hardware, tp))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON schema of scenario files, for editor completion."""
+    from sim.output import to_json
+    from sim.scenario.template import json_schema
+
+    _print(to_json(json_schema()))
+
+
+def _print(text: str) -> None:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at exit: give it somewhere to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE) from None
+
+
+def _screen(width: int | None) -> tuple[int, bool]:
+    """Line width and whether to colour: a pipe gets plain text of a fixed width."""
+    terminal = sys.stdout.isatty()
+    usual = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else PIPE_WIDTH
+    return max(width or usual, NARROWEST), terminal
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
+    """A bar on stderr where a person watches it; None, no callback, elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=None)
+
+        def update(label: str, done: int, total: int) -> None:
+            bar.update(task, description=label, completed=done, total=total)
+
+        yield update
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    try:
+        status = app(args=arguments, prog_name="speccast", standalone_mode=False)
+    except InputError as error:
+        status = _fail(str(error), 2)
+    except ModelError as error:
+        status = _fail(f"{error.key}: {error}" if error.key else str(error), 2)
+    except USAGE_ERROR as error:
+        status = _fail(f"speccast: {error.format_message()} (see speccast --help)", 2)
+    except (OSError, RuntimeError) as error:
+        status = _fail(f"speccast: {error}", 1)
+    sys.exit(status)
+
+
+def _fail(message: str, status: int) -> int:
+    print(message, file=sys.stderr)
+    return status
+
+
+__all__ = ["app", "main"]

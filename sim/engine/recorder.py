@@ -1,0 +1,142 @@
+"""What a run leaves behind: one row a request, step totals, and step rows when asked for."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import simpy
+
+from sim.engine.request import Request
+
+NAN = math.nan
+
+
+@dataclass
+class StepTotals:
+    """Sums over the steps of one replica.
+
+    Attributes
+    ----------
+    steps, decode_steps : int
+        Steps run, and those in which something was decoded.
+    busy_s, decode_s : float
+        Time in steps, and in steps that decode [s].
+    n_s, ctx_s : float
+        Decoding sequences and their contexts, integrated over time [s, token s].
+    width_s : float
+        Query tokens integrated over decode steps [token s].
+    blocks_peak : int
+        Most blocks in use during a step.
+    blocks_s : float
+        Blocks in use, integrated over busy time.
+    """
+
+    steps: int = 0
+    decode_steps: int = 0
+    busy_s: float = 0.0
+    decode_s: float = 0.0
+    n_s: float = 0.0
+    ctx_s: float = 0.0
+    width_s: float = 0.0
+    blocks_peak: int = 0
+    blocks_s: float = 0.0
+
+
+@dataclass
+class RequestLog:
+    """Columns of the request table, by request id; NaN where it did not happen."""
+
+    total: int
+    replica: list[int] = field(init=False)
+    status: list[str] = field(init=False)
+    schedule_s: list[float] = field(init=False)
+    first_token_s: list[float] = field(init=False)
+    finish_s: list[float] = field(init=False)
+    arrival_s: list[float] = field(init=False)
+    cached_tokens: list[int] = field(init=False)
+    n_steps: list[int] = field(init=False)
+    drafted: list[int] = field(init=False)
+    accepted: list[int] = field(init=False)
+    preemptions: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        n = self.total
+        self.replica, self.cached_tokens, self.n_steps = [0] * n, [0] * n, [0] * n
+        self.drafted, self.accepted, self.preemptions = [0] * n, [0] * n, [0] * n
+        self.status = ["unfinished"] * n
+        self.schedule_s, self.first_token_s = [NAN] * n, [NAN] * n
+        self.finish_s, self.arrival_s = [NAN] * n, [NAN] * n
+
+    def reject(self, number: int) -> None:
+        """The engine refused request ``number``."""
+        self.status[number] = "rejected"
+
+    def finish(self, request: Request, replica: int, now_s: float) -> None:
+        """A request emitted its last token at ``now_s``."""
+        number = request.id
+        self.replica[number] = replica
+        self.status[number] = "finished"
+        self.finish_s[number] = now_s
+        self.cached_tokens[number] = request.cached_tokens
+        self.n_steps[number] = request.n_steps
+        self.drafted[number] = request.drafted
+        self.accepted[number] = request.accepted
+        self.preemptions[number] = request.preemptions
+
+
+StepRow = tuple[int, float, float, float, float, float, int, int, int, int, int, int]
+
+
+class Recorder:
+    """Collects what happens in all replicas of one run.
+
+    Attributes
+    ----------
+    log : RequestLog
+    totals : list of StepTotals
+        One a replica.
+    itl_bins : dict
+        Gaps between stream chunks, counted in bins of 0.5 % (bin = floor(ln(gap) / ln 1.005)).
+    rows : list of tuple or None
+        Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
+    """
+
+    def __init__(self, total: int, replicas: int, keep_steps: bool) -> None:
+        self.log = RequestLog(total)
+        self.totals = [StepTotals() for _ in range(replicas)]
+        self.itl_bins: dict[int, int] = defaultdict(int)
+        self.rows: list[StepRow] | None = [] if keep_steps else None
+        self._left = total
+        self._done: simpy.Event | None = None
+        self._progress: Callable[[int, int], None] | None = None
+        self._report_every = max(total // 100, 1)
+
+    def on_done(self, done: simpy.Event, progress: Callable[[int, int], None] | None) -> None:
+        """Trigger ``done`` when every request is finished or rejected; report on the way."""
+        self._done, self._progress = done, progress
+
+    def answered(self) -> None:
+        """One more request is finished or rejected."""
+        self._left -= 1
+        if self._progress is not None and self._left % self._report_every == 0:
+            self._progress(self.log.total - self._left, self.log.total)
+        if not self._left and self._done is not None:
+            self._done.succeed()
+
+    def gap(self, gap_s: float, count: int) -> None:
+        """``count`` sequences waited ``gap_s`` for their next chunk."""
+        self.itl_bins[int(math.log(gap_s) * _PER_LOG + _SHIFT)] += count
+
+
+_PER_LOG = 1.0 / math.log(1.005)
+# A positive shift makes int() floor; bins are shifted back when they are read.
+_SHIFT = 10_000
+
+
+def itl_bin_edges(index: int) -> tuple[float, float]:
+    """Lower and upper edge of an inter-token-latency bin [s]."""
+    low = (index - _SHIFT) / _PER_LOG
+    return math.exp(low), math.exp(low + 1.0 / _PER_LOG)

@@ -1,0 +1,264 @@
+"""One model replica as a SimPy process: plan a step, sleep through it, book what it produced."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Protocol
+
+import simpy
+
+from sim.engine.decode_batch import DecodeBatch
+from sim.engine.recorder import Recorder, StepTotals
+from sim.engine.request import Request
+from sim.engine.rules import Rules
+from sim.engine.scheduler import Prefill, Scheduler
+
+if TYPE_CHECKING:
+    from sim.engine.router import Router
+
+
+class StepCost(Protocol):
+    """What a replica asks about time; ``models.step_time.StepTime`` answers."""
+
+    def decode(self, n: int, ctx: int) -> float:
+        """Full-width decode step without prefill [s]."""
+
+    def mixed(
+        self,
+        n: int,
+        ctx: float,
+        query_tokens: int,
+        query_ctx: float,
+        prefill_tokens: int = 0,
+        prefill_ctx: float = 0.0,
+        pairs: float = 0.0,
+        finishing: int = 0,
+    ) -> float:
+        """Any step [s]."""
+
+    def host_s(self, sequences: int) -> float:
+        """Host part of a step [s]."""
+
+    def draft_s(
+        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
+    ) -> float:
+        """Draft part of a step [s]."""
+
+
+class Replica:
+    """A scheduler and its clock.
+
+    The clock ``now_s`` is the replica's own, never SimPy's, so that times do not pick up rounding
+    from delays. Up to the arrivals' horizon it runs ahead of SimPy without yielding.
+
+    Parameters
+    ----------
+    env : simpy.Environment
+    number : int
+    rules : Rules
+    cost : StepCost
+    scale : float
+        Factor on every step time; the bands re-run a scenario at both ends of it.
+    batch : DecodeBatch
+    recorder : Recorder
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        number: int,
+        rules: Rules,
+        cost: StepCost,
+        scale: float,
+        batch: DecodeBatch,
+        recorder: Recorder,
+    ) -> None:
+        self.env, self.number, self.rules = env, number, rules
+        self.cost, self.scale = cost, scale
+        self.batch = batch
+        self.scheduler = Scheduler(rules, batch)
+        self.recorder = recorder
+        self.totals: StepTotals = recorder.totals[number]
+        self.now_s = 0.0
+        self.outstanding = 0
+        self._known_s = 0.0
+        self._wake: simpy.Event | None = None
+        self._overdue: list[tuple[float, int]] = []
+
+    def attach(self, router: Router) -> None:
+        """Know the router, whose arrivals bound how far this replica may run ahead."""
+        self.router = router
+
+    def enqueue(self, request: Request) -> None:
+        """Receive a request from the router."""
+        self.outstanding += 1
+        self.scheduler.waiting.append(request)
+        if self._wake is not None:
+            self._wake.succeed()
+            self._wake = None
+
+    def run(self) -> Generator[simpy.Event, None, None]:
+        """SimPy process of this replica; ends only with the simulation."""
+        scheduler, batch, router = self.scheduler, self.batch, self.router
+        arrivals = router.arrivals
+        while True:
+            decodes, prefill = scheduler.schedule(self._known_s)
+            if scheduler.preempted:
+                self._interrupt(scheduler.preempted)
+            used = scheduler.pool.total - scheduler.pool.free
+            scheduler.release_late()
+            if prefill is None and not batch.n and not scheduler.returning:
+                if not scheduler.waiting:
+                    self._wake = self.env.event()
+                    yield self._wake
+                self.now_s = max(self.now_s, scheduler.waiting[0].ready_s)
+                self._known_s = self.now_s
+                continue
+            n = batch.n if decodes else 0
+            seconds = self.scale * self._seconds(n, prefill) + scheduler.swap_s
+            scheduler.swap_s = 0.0
+            waiting = len(scheduler.waiting)
+            start, end = self.now_s, self.now_s + seconds
+            if end >= arrivals.horizon_s:
+                yield self.env.timeout(max(end - self.env.now, 0.0))
+            self._book(n, prefill, start, end, used, waiting)
+            self._known_s = start if self.rules.async_scheduling else end
+            self.now_s = end
+            router.deliver(end)
+
+    def _seconds(self, n: int, prefill: Prefill | None) -> float:
+        batch = self.batch
+        ctx, tokens, query_ctx = 0, 0, 0
+        if n:
+            if prefill is None and not batch.varies_width:
+                return self.cost.decode(n, batch.ctx)
+            ctx, tokens, query_ctx = batch.ctx, batch.query_tokens, batch.query_ctx
+        if prefill is None:
+            return self.cost.mixed(n, ctx, tokens, query_ctx)
+        return self.cost.mixed(
+            n,
+            ctx,
+            tokens,
+            query_ctx,
+            prefill.tokens,
+            prefill.ctx,
+            prefill.pairs,
+            len(prefill.finishing),
+        )
+
+    def _book(
+        self,
+        n: int,
+        prefill: Prefill | None,
+        start: float,
+        end: float,
+        used: int,
+        waiting: int,
+    ) -> None:
+        """Everything the step from ``start`` to ``end`` changed."""
+        totals, batch, seconds = self.totals, self.batch, end - start
+        totals.steps += 1
+        totals.busy_s += seconds
+        totals.blocks_s += used * seconds
+        if used > totals.blocks_peak:
+            totals.blocks_peak = used
+        if self.recorder.rows is not None:
+            self._row(n, prefill, start, end, used, waiting)
+        if n:
+            totals.decode_steps += 1
+            totals.decode_s += seconds
+            totals.n_s += n * seconds
+            totals.ctx_s += batch.ctx * seconds
+            totals.width_s += batch.query_tokens * seconds
+            self._gaps(n, seconds, end)
+            for request in batch.advance():
+                self._finish(request, end)
+        elif batch.n:
+            self._overdue.append((start, batch.n - self._n_overdue()))
+        if prefill is not None:
+            for request in prefill.started:
+                if not request.preemptions:
+                    self.recorder.log.schedule_s[request.id] = start
+            for request in prefill.finishing:
+                self._first_token(request, end)
+        for request in self.scheduler.returned():
+            batch.join(request)
+            self._overdue.append((request.last_emit_s, 1))
+
+    def _n_overdue(self) -> int:
+        return sum(count for _, count in self._overdue)
+
+    def _gaps(self, n: int, seconds: float, end: float) -> None:
+        """Chunk gaps of a decode step: the step itself, longer for sequences that sat one out."""
+        if not self._overdue:
+            self.recorder.gap(seconds, n)
+            return
+        for since, count in self._overdue:
+            self.recorder.gap(end - since, count)
+        self.recorder.gap(seconds, n - self._n_overdue())
+        self._overdue = []
+
+    def _interrupt(self, victims: list[Request]) -> None:
+        """Note when preempted sequences last emitted, for the gap until they do again."""
+        for request in victims:
+            joined, request.last_emit_s = request.last_emit_s, self.now_s
+            since = [entry for entry in self._overdue if entry[0] >= joined]
+            if since and request.produced:
+                entry = since[0]
+                self._overdue.remove(entry)
+                self._overdue.append((entry[0], entry[1] - 1))
+                request.last_emit_s = entry[0]
+
+    def _first_token(self, request: Request, end: float) -> None:
+        if self.scheduler.first_token(request):
+            self.recorder.log.first_token_s[request.id] = end
+        else:
+            self.recorder.gap(end - request.last_emit_s, 1)
+        request.last_emit_s = end
+        if request.produced == request.output_tokens:
+            self._finish(request, end)
+        else:
+            self.batch.join(request)
+
+    def _finish(self, request: Request, end: float) -> None:
+        self.scheduler.finish(request)
+        self.outstanding -= 1
+        self.recorder.log.finish(request, self.number, end)
+        self.router.answered(end)
+
+    def _row(
+        self,
+        n: int,
+        prefill: Prefill | None,
+        start: float,
+        end: float,
+        used: int,
+        waiting: int,
+    ) -> None:
+        batch, rows = self.batch, self.recorder.rows
+        assert rows is not None
+        tokens = batch.query_tokens if n else 0
+        ctx, query_ctx = (batch.ctx, batch.query_ctx) if n else (0, 0)
+        prefill = prefill or Prefill()
+        sequences = n + len(prefill.finishing)
+        draft = self.cost.draft_s(
+            sequences, tokens + prefill.tokens, ctx + prefill.ctx, query_ctx, prefill.pairs
+        )
+        draft, host = self.scale * draft, self.scale * self.cost.host_s(sequences)
+        emitted = (batch.emitted if n else 0) + len(prefill.finishing)
+        rows.append(
+            (
+                self.number,
+                start,
+                end - start,
+                draft,
+                end - start - draft - host,
+                host,
+                n,
+                prefill.tokens,
+                tokens,
+                emitted,
+                used,
+                waiting,
+            )
+        )

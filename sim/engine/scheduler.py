@@ -1,0 +1,283 @@
+"""Who runs next: growth and preemption first, then prefills, within the engine's limits."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from sim.engine.decode_batch import DecodeBatch
+from sim.engine.kv_cache import BlockPool
+from sim.engine.request import Request, resumed_path
+from sim.engine.rules import Rules
+
+
+@dataclass
+class Prefill:
+    """Prefill chunks of one step."""
+
+    tokens: int = 0
+    ctx: int = 0
+    pairs: float = 0.0
+    started: list[Request] = field(default_factory=list)
+    finishing: list[Request] = field(default_factory=list)
+
+
+class Scheduler:
+    """Continuous batching: running requests in admission order, then the waiting queue.
+
+    Attributes
+    ----------
+    waiting : deque of Request
+        Queue; preempted requests are at its front.
+    running : dict
+        Admitted requests in admission order (decoding or prefilling).
+    partial : Request or None
+        The one request whose prompt is computed in part; always the last of ``running``.
+    late : list of Request
+        Finished, but their blocks and places are not usable in this planning (asynchronous).
+    swap_s : float
+        Time the current step spends moving blocks to or from host memory [s].
+    preempted, returning : list of Request
+        Victims of the current planning; requests whose blocks it brings back from host memory.
+    """
+
+    def __init__(self, rules: Rules, batch: DecodeBatch) -> None:
+        self.rules, self.batch = rules, batch
+        self.pool = BlockPool(rules.n_blocks)
+        self.waiting: deque[Request] = deque()
+        self.running: dict[Request, None] = {}
+        self.partial: Request | None = None
+        self.late: list[Request] = []
+        self.swap_s = 0.0
+        self.preempted: list[Request] = []
+        self.returning: list[Request] = []
+        self._blocked = False
+        self._users: dict[tuple[int, int], int] = {}
+
+    def schedule(self, known_s: float) -> tuple[bool, Prefill | None]:
+        """Plan the next step: whether sequences decode in it, and its prefill chunks.
+
+        Parameters
+        ----------
+        known_s : float
+            Requests ready after this instant are not yet seen [s].
+        """
+        if self.preempted:
+            self.preempted = []
+        if not self.rules.exclusive_prefill:
+            self._make_room()
+            return True, self._prefills(known_s)
+        prefill = self._prefills(known_s)
+        if prefill is None:
+            self._make_room()
+        return prefill is None, prefill
+
+    def _make_room(self) -> None:
+        """Give the next decode step its blocks, preempting from the tail while they lack."""
+        growth = self.batch.growth
+        if not growth:
+            return
+        while growth > self.pool.free:
+            self._preempt(next(reversed(self.running)))
+            growth = self.batch.growth
+        self.pool.take(self.batch.grow())
+
+    def _prefills(self, known_s: float) -> Prefill | None:
+        """Chunks for the next step, admitting requests that are ready at ``known_s``."""
+        if self.partial is None and not self._may_admit(known_s):
+            return None
+        prefill = Prefill()
+        decoding = 0 if self.rules.exclusive_prefill else self.batch.query_tokens
+        budget = self.rules.max_num_batched_tokens - decoding
+        if self.partial is not None and budget > 0:
+            budget -= self._chunk(self.partial, budget, prefill)
+        while budget > 0 and self.partial is None and self._may_admit(known_s) and self._place():
+            request = self.waiting[0]
+            if not self._admit(request):
+                self._blocked = True
+                break
+            self.waiting.popleft()
+            self.running[request] = None
+            if not request.swapped:
+                prefill.started.append(request)
+                budget -= self._chunk(request, budget, prefill)
+        return prefill if prefill.tokens else None
+
+    def _may_admit(self, known_s: float) -> bool:
+        if not self.waiting or self._blocked or self.preempted:
+            return False
+        return self.waiting[0].ready_s <= known_s
+
+    def _place(self) -> bool:
+        return len(self.running) + len(self.late) < self.rules.max_num_seqs
+
+    def _chunk(self, request: Request, budget: int, prefill: Prefill) -> int:
+        done = request.computed
+        chunk = min(request.prefill_tokens - done, budget)
+        request.computed = done + chunk
+        prefill.tokens += chunk
+        prefill.ctx += request.computed
+        prefill.pairs += chunk * done + chunk * chunk / 2
+        if request.computed == request.prefill_tokens:
+            prefill.finishing.append(request)
+            self.partial = None
+        else:
+            self.partial = request
+        return chunk
+
+    def _admit(self, request: Request) -> bool:
+        """Take the blocks of a request's prompt; False if they are not there."""
+        rules, pool = self.rules, self.pool
+        if request.swapped:
+            return self._swap_in(request)
+        blocks = -(-request.prefill_tokens // rules.block_tokens)
+        if rules.preemption == "never":
+            reach = request.prompt_tokens + request.output_tokens - 1 + rules.slots
+            blocks = max(blocks, -(-reach // rules.block_tokens))
+        in_use = request.group_blocks if request.group in self._users else 0
+        if blocks - in_use > pool.free - self._kept():
+            return False
+        hits = self._hit_group(request)
+        hits += self._hit_own(request, hits)
+        pool.take(blocks - hits)
+        request.held = blocks
+        request.computed = hits * rules.block_tokens
+        if not request.preemptions:
+            request.cached_tokens = request.computed
+        return True
+
+    def _kept(self) -> int:
+        return self.rules.watermark_blocks if self.running or self.late else 0
+
+    def _hit_group(self, request: Request) -> int:
+        """Join the request's prefix group; blocks of it that need no computing."""
+        key, shared = request.group, request.group_blocks
+        if key is None:
+            return 0
+        if key in self._users:
+            self._users[key] += 1
+            return shared
+        self._users[key] = 1
+        valid = self.pool.lookup(key)
+        if valid < shared:
+            valid = max(valid - self.rules.drop_matched_block, 0)
+        if valid:
+            self.pool.claim(key, valid)
+        return valid
+
+    def _hit_own(self, request: Request, group_hits: int) -> int:
+        """Blocks of a preempted request's own run that are still cached."""
+        if not request.preemptions or group_hits < request.group_blocks:
+            return 0
+        valid = self.pool.lookup(request.id)
+        most = (request.prefill_tokens - 1) // self.rules.block_tokens - request.group_blocks
+        valid = min(valid, most)
+        if valid > 0 and self.rules.drop_matched_block:
+            valid -= 1
+        if valid > 0:
+            self.pool.claim(request.id, valid)
+            return valid
+        return 0
+
+    def _swap_in(self, request: Request) -> bool:
+        if request.held > self.pool.free - self._kept():
+            return False
+        self.pool.take(request.held)
+        self.swap_s += request.held * self.rules.swap_s_per_block
+        self.returning.append(request)
+        return True
+
+    def returned(self) -> list[Request]:
+        """Requests whose blocks came back in this step; they decode from the next one on."""
+        back, self.returning = self.returning, []
+        for request in back:
+            request.swapped = False
+        return back
+
+    def finish(self, request: Request) -> None:
+        """A request has emitted its last token."""
+        del self.running[request]
+        if self.rules.async_scheduling:
+            self.late.append(request)
+        else:
+            self._release(request)
+
+    def release_late(self) -> None:
+        """Free what finished one step ago; asynchronous planning sees it one step later."""
+        for request in self.late:
+            self._release(request)
+        self.late.clear()
+
+    def _release(self, request: Request) -> None:
+        self._blocked = False
+        self.pool.release(request.held - request.group_blocks)
+        self._leave_group(request, request.group_blocks)
+
+    def _leave_group(self, request: Request, computed: int) -> None:
+        """Drop the reference on the prefix; the last user frees it, uncomputed blocks first."""
+        if request.group is None:
+            return
+        self._users[request.group] -= 1
+        if self._users[request.group]:
+            return
+        del self._users[request.group]
+        valid = min(computed, request.group_blocks)
+        self.pool.release(request.group_blocks - valid)
+        if valid:
+            self.pool.release(valid, request.group)
+
+    def _preempt(self, request: Request) -> None:
+        """Back to the front of the queue, blocks freed."""
+        self._blocked = False
+        self.preempted.append(request)
+        del self.running[request]
+        request.preemptions += 1
+        decoding = request.finish_step > 0
+        if request is self.partial:
+            self.partial = None
+        if decoding:
+            self.batch.leave(request)
+        if decoding and self.rules.preemption == "swap":
+            self._swap_out(request)
+        else:
+            self._forget(request, decoding)
+        self.waiting.appendleft(request)
+
+    def _swap_out(self, request: Request) -> None:
+        self.swap_s += request.held * self.rules.swap_s_per_block
+        request.swapped = True
+        self.pool.release(request.held - request.group_blocks)
+        self._leave_group(request, request.group_blocks)
+        request.group, request.group_blocks = None, 0
+
+    def _forget(self, request: Request, decoding: bool) -> None:
+        """Free the blocks but remember which hold computed tokens; lay out the re-prefill."""
+        computed = request.context - 1 if decoding else request.computed
+        full = computed // self.rules.block_tokens
+        private = request.held - request.group_blocks
+        valid = min(max(full - request.group_blocks, 0), private)
+        if not self.rules.prefix_cache:
+            valid = 0
+        self.pool.release(private - valid)
+        if valid:
+            self.pool.release(valid, request.id)
+        self._leave_group(request, full)
+        if decoding:
+            request.prefill_tokens = request.context
+        request.computed = 0
+
+    def first_token(self, request: Request) -> bool:
+        """The end of a prefill emits a token; True if it was the request's very first."""
+        first = request.produced == 0
+        request.produced += 1
+        if not first:
+            request.path = resumed_path(request, self.rules)
+            request.next_step = 0
+        return first
+
+    def check(self) -> None:
+        """Assert that no block is lost: free, held and late ones make the total."""
+        self.pool.check()
+        if not self.running and not self.late and not self._users:
+            assert self.pool.free == self.pool.total, (self.pool.free, self.pool.total)
+        self.batch.check()

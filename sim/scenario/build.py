@@ -1,0 +1,154 @@
+"""Names and defaults of a scenario become objects and numbers: the deployment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from models import catalog
+from models.engine import Engine
+from models.hardware import Accelerator
+from models.profile import Profile
+from models.schema import Basis, Dtype, KvDtype, ModelError
+from models.strategies import Strategy
+from models.transformer import Transformer
+from sim.scenario.checks import blame, check_split, check_strategies, check_workload
+from sim.scenario.schema import Scenario
+
+LONGEST_DEFAULT_TOKENS = 32_768
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a scenario serves with, every name and default resolved.
+
+    Attributes
+    ----------
+    profile_basis : str
+        ``validated`` when the constants were measured on this GPU, else ``extrapolated``.
+    gpus : int
+        GPUs paid for; ``tp`` x ``replicas`` of them work.
+    max_num_seqs : int
+        Most sequences a step; ``max_num_seqs_for`` says how many beside a strategy.
+    max_num_seqs_given : bool
+        The user set it, so it holds for every strategy.
+    max_num_batched_tokens, max_model_len : int
+        Most tokens a step, and of prompt and output together.
+    top_p : bool
+        Top-p sampling is on.
+    price_per_gpu_hour : float
+        Price of one GPU for an hour [USD].
+    """
+
+    accelerator: Accelerator
+    target: Transformer
+    engine: Engine
+    profile: Profile
+    profile_basis: Basis
+    weights: Dtype
+    kv: KvDtype
+    tp: int
+    replicas: int
+    gpus: int
+    gpu_memory_utilization: float
+    max_num_seqs: int
+    max_num_seqs_given: bool
+    max_num_batched_tokens: int
+    max_model_len: int
+    router: Literal["round_robin", "least_outstanding"]
+    top_p: bool
+    price_per_gpu_hour: float
+
+    def max_num_seqs_for(self, strategy: Strategy) -> int:
+        """Most sequences a step beside this strategy.
+
+        Where the user set none, engines cap it for speculation, and the verify tokens of all
+        sequences must fit into one step.
+        """
+        if self.max_num_seqs_given:
+            return self.max_num_seqs
+        seqs = self.max_num_seqs
+        if strategy.drafted and self.engine.max_num_seqs_speculative is not None:
+            seqs = min(seqs, self.engine.max_num_seqs_speculative)
+        return min(seqs, self.max_num_batched_tokens // strategy.verify_tokens)
+
+
+def build(scenario: Scenario) -> Deployment:
+    """Resolve a scenario and refuse what cannot run.
+
+    Raises
+    ------
+    ModelError
+        For unknown names and contradictions, with the dotted key at fault; ``strategies[i]``
+        counts as in ``scenario.strategies``.
+    InputError
+        For a profile file of the user's own that is wrong.
+    """
+    hardware, model, asked = scenario.hardware, scenario.model, scenario.engine
+    with blame("hardware.gpu"):
+        accelerator = catalog.hardware(hardware.gpu)
+    with blame("hardware.profile"):
+        profile = catalog.profile(hardware.profile or accelerator.profile)
+    with blame("model.transformer"):
+        target = catalog.transformer(model.transformer)
+    with blame("engine.name"):
+        engine = catalog.engine(asked.name)
+    check_split(scenario.model, accelerator, profile, target)
+    check_workload(scenario.workload)
+    replicas, gpus = _gpus(scenario)
+    size: Literal["large", "small"] = "large" if accelerator.large_batch_defaults else "small"
+    price = hardware.price_per_gpu_hour
+    basis = accelerator.profile_basis
+    if hardware.profile is not None:
+        basis = "validated" if profile.device == accelerator.name else "extrapolated"
+    deployment = Deployment(
+        accelerator=accelerator,
+        target=target,
+        engine=engine,
+        profile=profile,
+        profile_basis=basis,
+        weights=model.weights,
+        kv=model.kv,
+        tp=model.tp,
+        replicas=replicas,
+        gpus=gpus,
+        gpu_memory_utilization=asked.gpu_memory_utilization,
+        max_num_seqs=asked.max_num_seqs or engine.max_num_seqs[size],
+        max_num_seqs_given=asked.max_num_seqs is not None,
+        max_num_batched_tokens=asked.max_num_batched_tokens or engine.max_num_batched_tokens[size],
+        max_model_len=_max_model_len(scenario, target),
+        router=asked.router,
+        top_p=_top_p(scenario, target),
+        price_per_gpu_hour=accelerator.price_per_gpu_hour if price is None else price,
+    )
+    check_strategies(scenario.strategies, scenario.workload.domain_names, deployment)
+    return deployment
+
+
+def _gpus(scenario: Scenario) -> tuple[int, int]:
+    """Replicas, and GPUs paid for."""
+    tp, replicas, gpus = scenario.model.tp, scenario.model.replicas, scenario.hardware.gpus
+    if gpus is None:
+        replicas = replicas or 1
+        return replicas, tp * replicas
+    needed = tp * (replicas or 1)
+    if gpus < needed:
+        raise ModelError(
+            f"must be at least model.tp x model.replicas = {needed}, got {gpus}", "hardware.gpus"
+        )
+    return replicas or gpus // tp, gpus
+
+
+def _max_model_len(scenario: Scenario, target: Transformer) -> int:
+    asked = scenario.engine.max_model_len
+    if asked is not None and asked > target.max_position:
+        raise ModelError(
+            f"{target.name} reaches {target.max_position} tokens, got {asked}",
+            "engine.max_model_len",
+        )
+    return asked or min(target.max_position, LONGEST_DEFAULT_TOKENS)
+
+
+def _top_p(scenario: Scenario, target: Transformer) -> bool:
+    sampling = scenario.workload.sampling
+    return target.top_p_default if sampling == "default" else sampling == "top_p"

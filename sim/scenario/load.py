@@ -1,0 +1,207 @@
+"""From a scenario file to its points: strict YAML, ``vary`` grid, ``--set``, checks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import RootModel
+
+from models import catalog
+from models.schema import ModelError
+from models.strict_yaml import Document, InputError, read_yaml, show, validate
+from sim.scenario.build import build
+from sim.scenario.overrides import Override, locate, parse_override, replaced, within
+from sim.scenario.schema import MAX_POINTS, Grid, Scenario
+
+
+class Point(NamedTuple):
+    """One combination of the varied values, and the scenario it makes."""
+
+    values: dict[str, Any]
+    scenario: Scenario
+
+
+@dataclass(frozen=True)
+class ScenarioFile:
+    """A loaded scenario file.
+
+    Attributes
+    ----------
+    document : Document
+        The file as parsed.
+    points : tuple of Point
+        At least one, in the order of the grid, the last varied key fastest.
+    resolved : Scenario
+        The first point with the grid put back, overrides included: written out, it loads to
+        the same points.
+    """
+
+    document: Document
+    points: tuple[Point, ...]
+    resolved: Scenario
+
+
+class _Grid(RootModel[Grid]):
+    """The ``vary`` block alone: it is read before the scenario it completes."""
+
+
+class _Change(NamedTuple):
+    """A value put into the data, and how to word an error it causes."""
+
+    key: str
+    value: Any
+    source: Override | int
+
+
+def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> ScenarioFile:
+    """Read a scenario file, expand its grid and check every point.
+
+    Parameters
+    ----------
+    path : path-like
+        The YAML file; paths inside it are relative to its folder.
+    overrides : sequence of str
+        ``key=value`` each; they win over the file and over ``vary``.
+
+    Raises
+    ------
+    InputError
+        For anything wrong, in one line with file, line and dotted key.
+    """
+    return parse_scenario(read_yaml(path), overrides)
+
+
+def parse_scenario(document: Document, overrides: Sequence[str] = ()) -> ScenarioFile:
+    """Expand and check a scenario already parsed; see ``load_scenario``."""
+    if not isinstance(document.data, dict):
+        raise document.error("", f"must be a mapping, got {show(document.data)}")
+    sets = [parse_override(text) for text in overrides]
+    grid = _grid(document, sets)
+    combinations = list(_combinations(grid, sets))
+    points = tuple(_point(document, changes) for changes in combinations)
+    first = points[0].scenario
+    added = len(first.strategies) - len(_changed(document, combinations[0])["strategies"])
+    vary = {_shifted(_plain(key), added): values for key, values in grid.items()}
+    return ScenarioFile(document, points, first.model_copy(update={"vary": vary}))
+
+
+def _grid(document: Document, sets: list[Override]) -> Grid:
+    """Read ``vary``; a key that is set, or lies within one that is, no longer varies."""
+    if "vary" not in document.data:
+        return {}
+    grid = {
+        key: values
+        for key, values in validate(_Grid, document, ("vary",)).root.items()
+        if not any(within(_plain(key), _plain(item.key)) for item in sets)
+    }
+    size = math.prod(len(values) for values in grid.values())
+    if size > MAX_POINTS:
+        raise document.error("vary", f"makes more than {MAX_POINTS} points, got {size}")
+    return grid
+
+
+def _combinations(grid: Grid, sets: list[Override]) -> Iterator[list[_Change]]:
+    """List what changes at each point: one combination of varied values, then the overrides."""
+    fixed = [_Change(item.key, item.value, item) for item in sets]
+    for chosen in itertools.product(*(enumerate(values) for values in grid.values())):
+        varied = [
+            _Change(key, value, index) for key, (index, value) in zip(grid, chosen, strict=True)
+        ]
+        yield varied + fixed
+
+
+def _plain(key: str) -> str:
+    """Dotted key with list positions in brackets, whichever way they were written."""
+    return re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", key)
+
+
+def _point(document: Document, changes: list[_Change]) -> Point:
+    try:
+        scenario = _scenario(replace(document, data=_changed(document, changes)))
+    except InputError as error:
+        raise _explained(document, changes, error) from None
+    values = {change.key: change.value for change in changes if isinstance(change.source, int)}
+    return Point(values, scenario)
+
+
+def _changed(document: Document, changes: list[_Change]) -> dict[str, Any]:
+    """Copy the data without ``vary``, with the changes made and file names absolute."""
+    data = {key: value for key, value in document.data.items() if key != "vary"}
+    for change in changes:
+        try:
+            data = replaced(data, locate(data, change.key), change.value)
+        except ValueError as error:
+            raise _worded(document, change, change.key, str(error)) from None
+    return _with_absolute_paths(data, document.path)
+
+
+def _scenario(document: Document) -> Scenario:
+    scenario = validate(Scenario, document)
+    try:
+        build(scenario)
+    except ModelError as error:
+        added = len(scenario.strategies) - len(document.data["strategies"])
+        raise document.error(_shifted(error.key, -added), str(error)) from None
+    return scenario
+
+
+def _shifted(key: str, by: int) -> str:
+    """Count strategies as the file does, without the baseline put in front."""
+    return re.sub(r"^strategies\[(\d+)\]", lambda m: f"strategies[{int(m[1]) + by}]", key)
+
+
+def _explained(document: Document, changes: list[_Change], error: InputError) -> InputError:
+    """Trace an error back to the override or the varied value that caused it."""
+    if error.path != document.path:
+        return error
+    for change in reversed(changes):
+        if within(error.key, _plain(change.key)):
+            return _worded(document, change, error.key, error.message)
+    for change in reversed(changes):
+        if error.key and within(_plain(change.key), error.key):
+            return _worded(document, change, error.key, error.message)
+    varied = [f"{c.key} = {show(c.value)}" for c in changes if isinstance(c.source, int)]
+    at = f" (at {', '.join(varied)})" if varied else ""
+    return InputError(error.path, error.line, error.key, error.message + at)
+
+
+def _worded(document: Document, change: _Change, key: str, message: str) -> InputError:
+    if isinstance(change.source, Override):
+        return change.source.error(key, message)
+    return document.error(f"vary.{change.key}[{change.source}]", message)
+
+
+def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
+    """Make relative file names absolute, so that a scenario means the same anywhere."""
+    folder = Path(path).resolve().parent
+    strategies = data.get("strategies")
+    drafts = range(len(strategies)) if isinstance(strategies, list) else ()
+    places: list[tuple[tuple[str | int, ...], str]] = [
+        (("model", "transformer"), "transformers"),
+        (("hardware", "profile"), "profiles"),
+        *((("strategies", index, "draft"), "transformers") for index in drafts),
+    ]
+    for place, section in places:
+        name = _at(data, place)
+        if isinstance(name, str) and _is_file(name, section):
+            data = replaced(data, place, str((folder / name).resolve()))
+    return data
+
+
+def _at(data: Any, place: tuple[str | int, ...]) -> Any:
+    for part in place:
+        if isinstance(part, str) and not isinstance(data, dict):
+            return None
+        data = data.get(part) if isinstance(part, str) else data[part]
+    return data
+
+
+def _is_file(name: str, section: str) -> bool:
+    looks = "/" in name or name.endswith((".json", ".yaml", ".yml"))
+    return looks and "\0" not in name and name not in catalog.names(section)

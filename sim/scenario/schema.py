@@ -1,0 +1,171 @@
+"""The scenario file: every key, its meaning, unit, range and default."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Union
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from models.schema import Dtype, Fraction, Frozen, KvDtype
+from models.strategies import Strategy, strategy_types
+from sim.scenario.distributions import word_or_number
+from sim.scenario.workload import Workload
+
+BASELINE = "autoregressive"
+MAX_POINTS = 1000
+
+if TYPE_CHECKING:
+    AnyStrategy = Strategy
+else:
+    AnyStrategy = Annotated[
+        Union[tuple(strategy_types().values())],  # noqa: UP007
+        Field(discriminator="kind"),
+    ]
+
+Gpus = Annotated[int, Field(ge=1, le=100_000)]
+Bound = Annotated[float, Field(gt=0, le=1e6)]
+Price = Annotated[float, Field(ge=0, le=1e6)]
+StepTokens = Annotated[int, Field(ge=1, le=10_000_000)]
+Warmup = Annotated[
+    Annotated[Literal["auto"], Tag("word")] | Annotated[float, Field(ge=0, lt=1), Tag("number")],
+    Discriminator(word_or_number),
+]
+Varied = Annotated[
+    Annotated[str, Field(max_length=1000), Tag("word")]
+    | Annotated[bool | int | float, Tag("number")],
+    Discriminator(word_or_number),
+]
+Grid = dict[str, Annotated[tuple[Varied, ...], Field(min_length=1, max_length=MAX_POINTS)]]
+
+
+class Hardware(Frozen):
+    """What it runs on."""
+
+    gpu: str = Field(description="Catalogue name of the GPU, as in `speccast catalog hardware`.")
+    gpus: Gpus | None = Field(
+        default=None, description="GPUs paid for; default tp x replicas, and at least that."
+    )
+    profile: str | None = Field(
+        default=None,
+        description="Kernel constants: catalogue name or a profile file; default the GPU's own.",
+    )
+    price_per_gpu_hour: Price | None = Field(
+        default=None, description="Price of a GPU for an hour [USD]; default a dated list price."
+    )
+
+
+class Model(Frozen):
+    """What is served, and how it is split."""
+
+    transformer: str = Field(
+        description="Catalogue name, or a Hugging Face config.json (path relative to this file)."
+    )
+    weights: Dtype = Field(default="bf16", description="Type of the weights.")
+    kv: KvDtype = Field(default="bf16", description="Type of the KV cache.")
+    tp: int = Field(default=1, ge=1, le=1024, description="Tensor-parallel GPUs a replica.")
+    replicas: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Independent copies behind the router; default as many as the GPUs hold.",
+    )
+
+
+class EngineChoice(Frozen):
+    """Which engine version serves it, with which limits."""
+
+    name: str = Field(default="vllm_0.15", description="Catalogue name of the engine version.")
+    max_num_seqs: int | None = Field(
+        default=None, ge=1, le=100_000, description="Most sequences a step; default the engine's."
+    )
+    max_num_batched_tokens: StepTokens | None = Field(
+        default=None, description="Most tokens a step; default the engine's [tokens]."
+    )
+    max_model_len: StepTokens | None = Field(
+        default=None,
+        description="Longest prompt plus output [tokens]; default the model's, at most 32768.",
+    )
+    gpu_memory_utilization: Fraction = Field(
+        default=0.9, description="Share of GPU memory the engine may use."
+    )
+    router: Literal["round_robin", "least_outstanding"] = Field(
+        default="least_outstanding", description="Which replica gets the next request."
+    )
+
+
+class Bounds(Frozen):
+    """Upper bounds on percentiles of one latency."""
+
+    p50: Bound | None = Field(default=None, description="Bound on the median [s].")
+    p90: Bound | None = Field(default=None, description="Bound on the 90th percentile [s].")
+    p95: Bound | None = Field(default=None, description="Bound on the 95th percentile [s].")
+    p99: Bound | None = Field(default=None, description="Bound on the 99th percentile [s].")
+
+    @model_validator(mode="after")
+    def _some(self) -> Bounds:
+        if all(bound is None for bound in (self.p50, self.p90, self.p95, self.p99)):
+            raise ValueError("needs at least one of p50, p90, p95, p99")
+        return self
+
+
+class Slo(Frozen):
+    """What the service must hold."""
+
+    ttft_s: Bounds | None = Field(default=None, description="Time to first token.")
+    tpot_s: Bounds | None = Field(default=None, description="Time per output token.")
+    e2e_s: Bounds | None = Field(default=None, description="Arrival to last token.")
+    attainment: Fraction = Field(
+        default=0.99, description="Share of requests that must meet every bound."
+    )
+
+
+class Run(Frozen):
+    """How it is simulated."""
+
+    seed: int = Field(default=1, ge=0, lt=2**63, description="Same seed, same numbers.")
+    replications: int = Field(
+        default=1, ge=1, le=1000, description="Independent repeats, each with its own workload."
+    )
+    warmup: Warmup = Field(
+        default="auto", description="Share of requests left out at the start, or `auto`."
+    )
+    band: bool = Field(default=True, description="Also run at the low and high end of the band.")
+
+
+class Scenario(Frozen):
+    """One what-if question: hardware, model, engine, workload, and the strategies compared."""
+
+    hardware: Hardware = Field(description="What it runs on.")
+    model: Model = Field(description="What is served, and how it is split.")
+    engine: EngineChoice = Field(
+        default=EngineChoice(), description="Which engine version serves it, with which limits."
+    )
+    workload: Workload = Field(description="What is sent to the servers.")
+    strategies: tuple[AnyStrategy, ...] = Field(
+        min_length=1,
+        max_length=64,
+        description="Strategies compared; plain decoding is put first where none is listed.",
+    )
+    slo: Slo = Field(default=Slo(), description="What the service must hold.")
+    run: Run = Field(default=Run(), description="How it is simulated.")
+    vary: Grid = Field(
+        default={},
+        description="Dotted keys that take each of their values in turn, all combinations: "
+        "`workload.arrivals.rate_per_s: [4, 8, 12]`.",
+    )
+
+    @field_validator("strategies")
+    @classmethod
+    def _with_baseline(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+        if all(strategy.kind != BASELINE for strategy in strategies):
+            strategies = (strategy_types()[BASELINE](kind=BASELINE), *strategies)
+        names = [strategy.name for strategy in strategies]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"two strategies are called '{twice}'; tell them apart by label")
+        return strategies
+
+    @property
+    def baseline(self) -> int:
+        """Index of the strategy the others are compared with: the first plain decoding."""
+        return next(i for i, s in enumerate(self.strategies) if s.kind == BASELINE)

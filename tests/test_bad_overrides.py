@@ -1,0 +1,93 @@
+"""Bad ``--set`` overrides and ``vary`` grids: the message names the override or the value."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.strict_yaml import InputError, load_yaml
+from sim.scenario.load import parse_scenario
+
+GOOD = """\
+hardware: {gpu: h100_sxm, gpus: 4}
+model: {transformer: llama-3.1-70b, tp: 4}
+workload:
+  arrivals: {kind: poisson, rate_per_s: 12}
+  streams:
+    - {name: chat, share: 0.7}
+    - {name: sql, share: 0.3}
+strategies:
+  - {kind: autoregressive}
+  - {kind: eagle3, k: 3, acceptance: {alpha: 0.7}}
+  - {kind: ngram, k: 4}
+"""
+
+
+def complaint(text: str, *overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_scenario(load_yaml(text, "what-if.yaml"), overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("workload.request=5", "workload.request: unknown key; did you mean 'requests'?"),
+        ("model.tp=7", "model.tp: must divide the 64 heads of llama-3.1-70b, got 7"),
+        ("strategies[1].k=0", "strategies[1].k: must be greater than 0, got 0"),
+        ("strategies[9].k=1", "strategies[9].k: strategies has 3 items, no '9'"),
+        ("strategies.x=1", "strategies.x: strategies has 3 items, no 'x'"),
+        (
+            "hardware.gpu.name=1",
+            "hardware.gpu.name: hardware.gpu is 'h100_sxm', with nothing below",
+        ),
+        ("workload.streams[0].share=0.9", "workload.streams: shares must sum to 1, not 1.2"),
+        ("run.seed", "must read key=value"),
+        ("=1", "is not a dotted key like a.b[0].c, got ''"),
+        ("a..b=1", "is not a dotted key"),
+        ("run.seed=!!int 3", "run.seed: tags are not allowed"),
+        ("run.seed=[1", "run.seed: is not valid YAML"),
+        ("run.seed=1\nrun: 2", "run.seed: is not valid YAML"),
+        ("run.seed=.inf", "run.seed: must be a finite number"),
+        ("vary.run.seed=[1]", "vary.run.seed: set the varied key itself"),
+    ],
+)
+def test_a_bad_override_is_named(override: str, expected: str) -> None:
+    message = complaint(GOOD, override)
+    assert message.startswith("--set ")
+    assert expected in message
+
+
+# Grids
+
+
+@pytest.mark.parametrize(
+    ("vary", "expected"),
+    [
+        ("model.tp: [4, 7]", "model.tp[1]: must divide the 64 heads"),
+        ("strategies.1.k: [3, 0]", "strategies.1.k[1]: must be greater than 0, got 0"),
+        ("workload.arrivals.rate: [1]", "workload.arrivals.rate[0]: unknown key"),
+        ("run.seed: []", "run.seed: must have at least 1 item"),
+        ("run.seed: 3", "run.seed: must be a list"),
+        ("run.seed: [[3]]", "run.seed[0]: must be"),
+        ("'run seed': [1]", "run seed[0]: is not a dotted key"),
+        (
+            "hardware.gpu.x: [1]",
+            "hardware.gpu.x[0]: hardware.gpu is 'h100_sxm', with nothing below it",
+        ),
+    ],
+)
+def test_a_bad_grid_is_named(vary: str, expected: str) -> None:
+    assert complaint(f"{GOOD}vary:\n  {vary}\n").startswith(f"what-if.yaml:13: vary.{expected}")
+
+
+def test_an_error_elsewhere_names_the_point() -> None:
+    text = GOOD + "vary: {model.replicas: [1, 2]}\n"
+    assert complaint(text).endswith("got 4 (at model.replicas = 2)")
+
+
+def test_a_grid_is_bounded() -> None:
+    values = ", ".join(str(n) for n in range(40))
+    text = f"{GOOD}vary: {{run.seed: [{values}], workload.requests: [{values}]}}\n"
+    assert "vary: makes more than 1000 points, got 1600" in complaint(text)
