@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +11,9 @@ from plain_loop import Reference
 from plain_loop import simulate as simulate_plainly
 from random_case import Case, random_case
 
-from sim.engine.recorder import Recorder, itl_bin_edges
+from sim.engine.recorder import Recorder
 from sim.engine.simulate import Plan, simulate
+from sim.histogram import LogHistogram
 
 TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
 COUNTS = ("cached_tokens", "n_steps", "drafted", "accepted", "preemptions")
@@ -91,22 +91,10 @@ def compare(case: Case, fast: Recorder, plain: Reference) -> None:
         start, seconds = row[1:3]
         assert (start, seconds) == pytest.approx((step.start_s, step.duration_s), abs=1e-9)
         assert (row[0], *row[6:11]) == (step.replica, *step[3:8])
-    gaps: Counter[int] = Counter()
-    for gap, count in plain.itl:
-        index = next(i for i in _near(gap) if itl_bin_edges(i)[0] <= gap < itl_bin_edges(i)[1])
-        gaps[index] += count
-    assert sum(fast.itl_bins.values()) == gaps.total()
-    assert _moved(fast.itl_bins, gaps) <= 0.01 * gaps.total()
-
-
-def _near(gap: float) -> range:
-    guess = int(np.log(gap) / np.log(1.005)) + 10_000
-    return range(guess - 2, guess + 3)
-
-
-def _moved(left: dict[int, int], right: dict[int, int]) -> int:
-    """Counts whose bin differs (a gap on a bin's edge may fall to either side)."""
-    return sum(abs(left.get(i, 0) - right.get(i, 0)) for i in {*left, *right}) // 2
+    gaps = LogHistogram()
+    for gap_s, count in plain.itl:
+        gaps.add(gap_s, count)
+    assert fast.itl == gaps
 
 
 @pytest.mark.parametrize("block", range(8))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import simpy
 
 from sim.engine.request import Request
+from sim.histogram import LogHistogram
 
 NAN = math.nan
 
@@ -98,8 +98,8 @@ class Recorder:
     log : RequestLog
     totals : list of StepTotals
         One a replica.
-    itl_bins : dict
-        Gaps between stream chunks, counted in bins of 0.5 % (bin = floor(ln(gap) / ln 1.005)).
+    itl : LogHistogram
+        Gaps between stream chunks.
     rows : list of tuple or None
         Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
     """
@@ -107,7 +107,7 @@ class Recorder:
     def __init__(self, total: int, replicas: int, keep_steps: bool) -> None:
         self.log = RequestLog(total)
         self.totals = [StepTotals() for _ in range(replicas)]
-        self.itl_bins: dict[int, int] = defaultdict(int)
+        self.itl = LogHistogram()
         self.rows: list[StepRow] | None = [] if keep_steps else None
         self._left = total
         self._done: simpy.Event | None = None
@@ -125,18 +125,3 @@ class Recorder:
             self._progress(self.log.total - self._left, self.log.total)
         if not self._left and self._done is not None:
             self._done.succeed()
-
-    def gap(self, gap_s: float, count: int) -> None:
-        """``count`` sequences waited ``gap_s`` for their next chunk."""
-        self.itl_bins[int(math.log(gap_s) * _PER_LOG + _SHIFT)] += count
-
-
-_PER_LOG = 1.0 / math.log(1.005)
-# A positive shift makes int() floor; bins are shifted back when they are read.
-_SHIFT = 10_000
-
-
-def itl_bin_edges(index: int) -> tuple[float, float]:
-    """Lower and upper edge of an inter-token-latency bin [s]."""
-    low = (index - _SHIFT) / _PER_LOG
-    return math.exp(low), math.exp(low + 1.0 / _PER_LOG)

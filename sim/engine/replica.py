@@ -79,11 +79,13 @@ class Replica:
         self.scheduler = Scheduler(rules, batch)
         self.recorder = recorder
         self.totals: StepTotals = recorder.totals[number]
+        self._gap = recorder.itl.add
         self.now_s = 0.0
         self.outstanding = 0
         self._known_s = 0.0
         self._wake: simpy.Event | None = None
-        self._overdue: list[tuple[float, int]] = []
+        self._stalled: list[tuple[float, int]] = []
+        self._returned: dict[Request, float] = {}
 
     def attach(self, router: Router) -> None:
         """Know the router, whose arrivals bound how far this replica may run ahead."""
@@ -104,7 +106,7 @@ class Replica:
         while True:
             decodes, prefill = scheduler.schedule(self._known_s)
             if scheduler.preempted:
-                self._interrupt(scheduler.preempted)
+                self._interrupt(scheduler.interrupted)
             used = scheduler.pool.total - scheduler.pool.free
             scheduler.release_late()
             if prefill is None and not batch.n and not scheduler.returning:
@@ -174,7 +176,7 @@ class Replica:
             for request in batch.advance():
                 self._finish(request, end)
         elif batch.n:
-            self._overdue.append((start, batch.n - self._n_overdue()))
+            self._stalled.append((start, batch.n - self._n_late()))
         if prefill is not None:
             for request in prefill.started:
                 if not request.preemptions:
@@ -183,37 +185,41 @@ class Replica:
                 self._first_token(request, end)
         for request in self.scheduler.returned():
             batch.join(request)
-            self._overdue.append((request.last_emit_s, 1))
+            self._returned[request] = request.last_emit_s
 
-    def _n_overdue(self) -> int:
-        return sum(count for _, count in self._overdue)
+    def _n_late(self) -> int:
+        """Sequences whose last emission lies further back than the step before."""
+        return len(self._returned) + sum(count for _, count in self._stalled)
 
     def _gaps(self, n: int, seconds: float, end: float) -> None:
         """Chunk gaps of a decode step: the step itself, longer for sequences that sat one out."""
-        if not self._overdue:
-            self.recorder.gap(seconds, n)
+        if not self._stalled and not self._returned:
+            self._gap(seconds, n)
             return
-        for since, count in self._overdue:
-            self.recorder.gap(end - since, count)
-        self.recorder.gap(seconds, n - self._n_overdue())
-        self._overdue = []
+        back = [(since, 1) for since in self._returned.values()]
+        for since, count in [*self._stalled, *back, (end - seconds, n - self._n_late())]:
+            if count:
+                self._gap(end - since, count)
+        self._stalled, self._returned = [], {}
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""
         for request in victims:
             joined, request.last_emit_s = request.last_emit_s, self.now_s
-            since = [entry for entry in self._overdue if entry[0] >= joined]
-            if since and request.produced:
-                entry = since[0]
-                self._overdue.remove(entry)
-                self._overdue.append((entry[0], entry[1] - 1))
-                request.last_emit_s = entry[0]
+            if request in self._returned:
+                request.last_emit_s = self._returned.pop(request)
+                continue
+            for index, (since, count) in enumerate(self._stalled):
+                if since >= joined:
+                    self._stalled[index] = (since, count - 1)
+                    request.last_emit_s = since
+                    break
 
     def _first_token(self, request: Request, end: float) -> None:
         if self.scheduler.first_token(request):
             self.recorder.log.first_token_s[request.id] = end
         else:
-            self.recorder.gap(end - request.last_emit_s, 1)
+            self._gap(end - request.last_emit_s, 1)
         request.last_emit_s = end
         if request.produced == request.output_tokens:
             self._finish(request, end)

@@ -37,8 +37,10 @@ class Scheduler:
         Finished, but their blocks and places are not usable in this planning (asynchronous).
     swap_s : float
         Time the current step spends moving blocks to or from host memory [s].
-    preempted, returning : list of Request
-        Victims of the current planning; requests whose blocks it brings back from host memory.
+    preempted : bool
+        Whether the current planning had victims.
+    interrupted, returning : list of Request
+        Its victims that were decoding; requests whose blocks it brings back from host memory.
     """
 
     def __init__(self, rules: Rules, batch: DecodeBatch) -> None:
@@ -49,7 +51,8 @@ class Scheduler:
         self.partial: Request | None = None
         self.late: list[Request] = []
         self.swap_s = 0.0
-        self.preempted: list[Request] = []
+        self.preempted = False
+        self.interrupted: list[Request] = []
         self.returning: list[Request] = []
         self._blocked = False
         self._users: dict[tuple[int, int], int] = {}
@@ -63,7 +66,7 @@ class Scheduler:
             Requests ready after this instant are not yet seen [s].
         """
         if self.preempted:
-            self.preempted = []
+            self.preempted, self.interrupted = False, []
         if not self.rules.exclusive_prefill:
             self._make_room()
             return True, self._prefills(known_s)
@@ -228,8 +231,7 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         """Back to the front of the queue, blocks freed."""
-        self._blocked = False
-        self.preempted.append(request)
+        self.preempted, self._blocked = True, False
         del self.running[request]
         request.preemptions += 1
         decoding = request.finish_step > 0
@@ -237,7 +239,11 @@ class Scheduler:
             self.partial = None
         if decoding:
             self.batch.leave(request)
-        if decoding and self.rules.preemption == "swap":
+            self.interrupted.append(request)
+        if request.swapped:
+            self.returning.remove(request)
+            self._swap_out(request)
+        elif decoding and self.rules.preemption == "swap":
             self._swap_out(request)
         else:
             self._forget(request, decoding)
