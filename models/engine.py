@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from models.schema import Basis, Constant, Frozen, NonNegative, Positive, PositiveInt
+from models.schema import Basis, Constant, Frozen, NonNegative, PositiveInt
 
 StrategyKind = str
 
@@ -55,9 +55,7 @@ class Engine(Frozen):
     supports : tuple of str
         Strategy kinds this version can run; others need ``hypothetical: true``.
     async_kinds : tuple of str
-        Kinds whose host work is hidden behind the GPU.
-    async_scheduling : bool
-        Whether plain decoding is scheduled one step ahead.
+        Kinds scheduled one step ahead, which hides their host work behind the GPU.
     full_graph_kinds : tuple of str
         Kinds whose whole draft phase runs in CUDA graphs: a pass then costs the host
         ``full_graph_pass_us``, and its layers have no floor.
@@ -73,8 +71,6 @@ class Engine(Frozen):
         The n-gram proposer always verifies K+1 tokens.
     drop_matched_block : bool
         EAGLE, EAGLE-3 and MTP recompute the last block that hit the prefix cache.
-    full_prompt_admission : bool
-        The whole prompt must fit before a request is admitted.
     """
 
     name: str
@@ -83,7 +79,6 @@ class Engine(Frozen):
     versions: str
     runner: str
     supports: tuple[StrategyKind, ...]
-    async_scheduling: bool
     async_kinds: tuple[StrategyKind, ...]
     host_plain: HostCost
     host_speculative: HostCost
@@ -103,7 +98,6 @@ class Engine(Frozen):
     prefill: Literal["chunked", "exclusive"] = "chunked"
     prefix_cache: bool = True
     drop_matched_block: bool = True
-    full_prompt_admission: bool = False
     watermark: float = Field(default=0.0, ge=0, lt=1)
     preemption: Literal["recompute", "swap", "never"] = "recompute"
     memory_reserve_bytes: Constant
@@ -113,7 +107,6 @@ class Engine(Frozen):
     max_num_seqs: dict[Literal["large", "small"], PositiveInt]
     max_num_seqs_speculative: PositiveInt | None = None
     max_num_batched_tokens: dict[Literal["large", "small"], PositiveInt]
-    eager_collective_us: Positive | None = None
     source: str
 
     def is_async(self, kind: StrategyKind) -> bool:

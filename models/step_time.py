@@ -98,14 +98,15 @@ class StepTime:
             nothing = np.zeros(len(m)).tolist()
             return PassTime(draft, nothing, head.tolist(), Attention(0.0, 0.0), 0.0, 0.0)
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
+        pass_us, layer_us = engine.draft_us(self.strategy.kind)
         pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
         return PassTime(
             draft,
             body=total(parts)[pad].tolist(),
             head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
             attention=Attention.of(kernels, net, self.deployed.kv, draft.tp),
-            floor_s=net.layers * engine.draft_layer_us.value * US,
-            launch_s=engine.draft_pass_us.value * US,
+            floor_s=net.layers * layer_us * US,
+            launch_s=pass_us * US,
         )
 
     def _host_table(self) -> list[float]:

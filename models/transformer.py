@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from models.schema import (
     BYTES_PER_KV,
@@ -169,11 +169,18 @@ def from_hf_config(path: Path | str, name: str | None = None) -> Transformer:
         raise ModelError(f"cannot read {file}: {error.strerror}") from error
     except json.JSONDecodeError as error:
         raise ModelError(f"{file} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{file} does not hold a JSON object")
-    config = config.get("text_config", config)
+    text = config.get("text_config", config) if isinstance(config, dict) else None
+    if not isinstance(text, dict):
+        raise ModelError(f"{file} does not hold a JSON object of a transformer")
     label = name or (file.parent.name if file.name == "config.json" else file.stem)
-    return _from_config(config, label, str(file))
+    try:
+        return _from_config(text, label, str(file))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ModelError(f"{file}: {where}: {first['msg']}, got {first['input']!r}") from error
+    except (TypeError, ZeroDivisionError) as error:
+        raise ModelError(f"{file}: a shape has the wrong type or is zero: {error}") from error
 
 
 def _from_config(config: dict[str, Any], name: str, source: str) -> Transformer:

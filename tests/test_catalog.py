@@ -189,7 +189,6 @@ def test_engines_speak_of_known_strategies_only() -> None:
         assert set(engine.supports) <= kinds
         assert set(engine.async_kinds) <= set(engine.supports)
         assert set(engine.full_graph_kinds) <= set(engine.supports)
-        assert engine.async_scheduling == ("autoregressive" in engine.async_kinds)
         assert (engine.full_graph_pass_us is None) == (not engine.full_graph_kinds)
 
 

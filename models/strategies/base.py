@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from pydantic import Field
+
 from models.acceptance import Acceptance, Law
 from models.engine import Engine
 from models.schema import Dtype, Frozen, KvDtype
@@ -60,8 +62,10 @@ class Strategy(Frozen):
     """
 
     kind: str
-    label: str | None = None
-    hypothetical: bool = False
+    label: str | None = Field(default=None, description="Name in tables.")
+    hypothetical: bool = Field(
+        default=False, description="Simulate it although the engine version cannot run it."
+    )
 
     family: ClassVar[str] = "plain"
     drops_matched_block: ClassVar[bool] = False
@@ -99,6 +103,11 @@ class Strategy(Frozen):
     def needs_tree(self) -> bool:
         """Whether the engine must verify a tree rather than a chain."""
         return self.drafted > self.depth
+
+    @property
+    def band_family(self) -> str:
+        """Which residuals of a profile speak for it: drafted trees have their own."""
+        return "tree" if self.needs_tree and self.drafts_ahead else self.family
 
     def varies_width(self, engine: Engine) -> bool:
         """Whether the query tokens of a sequence change from step to step."""

@@ -1,0 +1,114 @@
+"""One strategy on one deployment, ready to run: memory, step time, acceptance and rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from models.acceptance import Law
+from models.kernels import Kernels
+from models.kv_memory import KvBudget, kv_budget, kv_slots
+from models.step_time import Deployed, StepTime
+from models.strategies import Strategy
+from sim.engine.rules import Rules
+from sim.engine.simulate import Plan
+from sim.scenario.build import Deployment
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything the engine and the reports need of one strategy."""
+
+    strategy: Strategy
+    deployment: Deployment
+    budget: KvBudget
+    step_time: StepTime
+    law: Law
+    rules: Rules
+
+    @property
+    def hypothetical(self) -> bool:
+        """Whether this engine version cannot run it."""
+        engine, strategy = self.deployment.engine, self.strategy
+        unable = strategy.needs_tree and not engine.tree_verify
+        return unable or strategy.kind not in engine.supports
+
+    def plan(self, scale: float = 1.0) -> Plan:
+        """What the engine simulates, every step time multiplied by ``scale``."""
+        deployment, strategy = self.deployment, self.strategy
+        return Plan(
+            rules=self.rules,
+            cost=self.step_time,
+            law=self.law,
+            drafted=strategy.drafted,
+            varies_width=strategy.varies_width(deployment.engine),
+            replicas=deployment.replicas,
+            router=deployment.router,
+            scale=scale,
+        )
+
+
+def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]) -> Setup:
+    """Price memory and steps of a strategy.
+
+    Parameters
+    ----------
+    deployment : Deployment
+    strategy : Strategy
+    domains : tuple of str
+        Domains of the workload, by index.
+
+    Raises
+    ------
+    ModelError
+        If the model, or its draft, does not fit.
+    """
+    budget = kv_budget(
+        deployment.accelerator,
+        deployment.target,
+        strategy,
+        deployment.engine,
+        weights=deployment.weights,
+        kv=deployment.kv,
+        tp=deployment.tp,
+        gpu_memory_utilization=deployment.gpu_memory_utilization,
+    )
+    deployed = Deployed(
+        kernels=Kernels(deployment.accelerator, deployment.profile),
+        target=deployment.target,
+        engine=deployment.engine,
+        weights=deployment.weights,
+        kv=deployment.kv,
+        tp=deployment.tp,
+        top_p=deployment.top_p,
+        max_num_seqs=deployment.max_num_seqs_for(strategy),
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+    )
+    return Setup(
+        strategy=strategy,
+        deployment=deployment,
+        budget=budget,
+        step_time=StepTime(deployed, strategy),
+        law=strategy.law(deployment.engine, domains),
+        rules=_rules(deployment, strategy, budget),
+    )
+
+
+def _rules(deployment: Deployment, strategy: Strategy, budget: KvBudget) -> Rules:
+    engine = deployment.engine
+    return Rules(
+        max_num_seqs=deployment.max_num_seqs_for(strategy),
+        max_num_batched_tokens=deployment.max_num_batched_tokens,
+        max_model_len=deployment.max_model_len,
+        block_tokens=engine.block_tokens,
+        n_blocks=budget.n_blocks,
+        slots=kv_slots(engine, strategy),
+        width=strategy.verify_tokens,
+        async_scheduling=engine.is_async(strategy.kind),
+        prefix_cache=engine.prefix_cache,
+        drop_matched_block=engine.drop_matched_block and strategy.drops_matched_block,
+        preemption=engine.preemption,
+        exclusive_prefill=engine.prefill == "exclusive",
+        watermark_blocks=int(engine.watermark * budget.n_blocks),
+        request_s=engine.request_us.value * 1e-6,
+        swap_s_per_block=budget.block_bytes / deployment.accelerator.host_link_bytes_per_s,
+    )
