@@ -57,9 +57,7 @@ def _ffn(
     return up + kernels.gemm(m, net.hidden, width / tp, weights)
 
 
-def head_parts(
-    kernels: Kernels, net: Transformer, tp: int, rows: NDArray[np.int64]
-) -> Parts:
+def head_parts(kernels: Kernels, net: Transformer, tp: int, rows: NDArray[np.int64]) -> Parts:
     """Time of the LM head for ``rows`` rows by component [s]."""
     return {
         "lm_head": kernels.lm_head(rows, net.hidden, net.vocab, tp),

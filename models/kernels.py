@@ -53,6 +53,16 @@ class Kernels:
             seconds += fitted.quantise_us.value * US + 3.0 * rows * k / (self._stream * bandwidth)
         return np.where(rows > 0, seconds, 0.0)
 
+    def gemm_bound(self, m: float, n: float, k: float, weights: Dtype) -> str:
+        """Whether a GEMM is limited by ``compute`` or by ``memory``."""
+        compute = self.accelerator.compute_dtype(weights)
+        fitted = self.profile.gemm[compute]
+        moved = BYTES_PER_WEIGHT[weights] * n * k
+        moved += BYTES_PER_WEIGHT[compute] * m * k + ACTIVATION_BYTES * m * n
+        bandwidth = fitted.memory.value * self.accelerator.memory_bandwidth_bytes_per_s
+        flops = 2.0 * m * n * k / (fitted.compute.value * self.accelerator.peak_flops[compute])
+        return "compute" if flops > moved / bandwidth else "memory"
+
     @property
     def _stream(self) -> float:
         return self.profile.elementwise.memory.value

@@ -119,7 +119,8 @@ class StepTime:
             step += engine.host_step_by_tp_us[self.deployed.tp].value
         fixed, each = self.strategy.host_draft_us()
         sequences = (cost.per_sequence_us.value + each) * np.arange(self._rows)
-        return (US * (step + fixed + sequences)).tolist()
+        table: list[float] = (US * (step + fixed + sequences)).tolist()
+        return table
 
     def _affine(self, n: int) -> tuple[float, float] | None:
         """(a, b) with ``decode(n, ctx) = a + b ctx`` for every ctx; None where a floor may bind."""

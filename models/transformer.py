@@ -126,6 +126,35 @@ class Transformer(Frozen):
         heads = -(-self.kv_heads // tp)
         return 2 * heads * self.head_dim * BYTES_PER_KV[kv] * self.layers
 
+    def pass_flops(self, tokens: float, rows: float, query_ctx: float) -> float:
+        """Arithmetic of one forward pass [FLOP], a multiply-add counted as two.
+
+        Parameters
+        ----------
+        tokens, rows : float
+            Tokens through the layers, and rows through the LM head.
+        query_ctx : float
+            Sum over query tokens of the context each attends to.
+        """
+        per_token = self.layers * self.attention_params() + self.fc_params()
+        per_token += (self.layers - self.moe_layers) * self.dense_ffn_params()
+        per_expert = 3 * self.hidden * self.expert_intermediate
+        per_token += self.moe_layers * per_expert * (self.experts_per_token + self.shared_experts)
+        per_token += self.moe_layers * self.hidden * self.experts
+        attention = 4 * self.layers * self.heads * self.head_dim * query_ctx
+        return 2 * (per_token * tokens + self.lm_head_params() * rows) + attention
+
+    def pass_bytes(self, tokens: float, ctx: float, weights: Dtype, kv: KvDtype) -> float:
+        """Weights and KV one forward pass reads [byte]: experts hit, context once a sequence."""
+        idle = 0.0
+        if self.experts:
+            missed = (1.0 - self.experts_per_token / self.experts) ** tokens
+            per_expert = 3 * self.hidden * self.expert_intermediate
+            idle = self.moe_layers * self.experts * per_expert * missed
+        head = self.lm_head_params() * BYTES_PER_WEIGHT["bf16"]
+        read = (self.layer_params() - idle) * BYTES_PER_WEIGHT[weights] + head
+        return read + self.kv_bytes_per_token(kv, 1) * ctx
+
     def check_tp(self, tp: int) -> None:
         """Refuse a tensor-parallel size that cannot split this model.
 

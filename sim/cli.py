@@ -110,11 +110,12 @@ def explain(
     width: Width = None,
 ) -> None:
     """Take one engine step apart: where the time goes, and which roof binds."""
-    from sim import experiment, output
+    from sim import explain as explaining
+    from sim import output
     from sim.analysis.explain_report import explain_report
     from sim.scenario.load import load_scenario
 
-    document = experiment.explain(load_scenario(file, overrides), batch=batch, context=context)
+    document = explaining.explain(load_scenario(file, overrides), batch=batch, context=context)
     if as_json:
         _print(output.to_json(document))
     else:

@@ -20,7 +20,9 @@ class DynamicTree(Frozen):
     total_tokens: PositiveInt = Field(
         default=60, le=512, description="Verified tokens a sequence, root included."
     )
-    passes: PositiveInt = Field(default=8, le=32, description="Draft passes: 1 + reference depth 7.")
+    passes: PositiveInt = Field(
+        default=8, le=32, description="Draft passes: 1 + reference depth 7."
+    )
     topk: PositiveInt = Field(default=10, le=64, description="Rows a sequence in passes 2 and on.")
 
     @model_validator(mode="after")

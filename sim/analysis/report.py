@@ -156,7 +156,12 @@ def _banded(row: Row, name: str, value: float | None, scale: float = 1.0) -> str
     text = number(scale * value)
     if not band:
         return text
-    return f"{text} ({number(scale * band['lo'])}-{number(scale * band['hi'])})"
+    lo, hi = (_end(band[end], scale) for end in ("lo", "hi"))
+    return f"{text} ({lo}-{hi})"
+
+
+def _end(value: float | None, scale: float) -> str:
+    return "?" if value is None else number(scale * value)
 
 
 def _in_percent(share: float | None) -> str:
@@ -179,6 +184,8 @@ def _legend(rows: Sequence[Row], width: int) -> Iterator[Line]:
         notes.append("? hypothetical: this engine cannot run it")
     if bands:
         notes.append(f"bands hold {percent(bands[0]['level'])} of outcomes")
+    if any(band[end] is None for band in bands for end in ("lo", "hi")):
+        notes.append("an end marked ? saturates")
     notes += ["speedup: time per token of plain decoding over the strategy's, at the same load"]
     yield from paragraph("; ".join(notes) + ".", width, "note")
     for basis, meaning in BASIS.items():

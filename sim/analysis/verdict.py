@@ -35,6 +35,8 @@ def _judgement(row: Row) -> str:
     if speedup is None:
         return "keeps up where the baseline is saturated"
     band = row["band"].get("speedup") or {"lo": speedup, "hi": speedup}
+    if band["lo"] is None:
+        return "undecided: at the slow end of its band it saturates"
     if band["lo"] > 1:
         return f"worth it: {percent(1 - 1 / speedup)} less time per token"
     if band["hi"] < 1:
@@ -86,8 +88,11 @@ def best(rows: Sequence[Row]) -> Row | None:
 
 
 def _proven(row: Row) -> bool:
+    if row["speedup"] is None:
+        return False
     band = row["band"].get("speedup")
-    return row["speedup"] is not None and (band["lo"] if band else row["speedup"]) > 1
+    least = band["lo"] if band else row["speedup"]
+    return least is not None and bool(least > 1)
 
 
 def _tpot(row: Row) -> float:

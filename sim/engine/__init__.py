@@ -1,0 +1,1 @@
+"""What happens: requests, KV blocks, scheduling, replicas and the clock."""

@@ -12,20 +12,25 @@ from sim.scenario.workload import Requests
 
 
 class Arrivals(Protocol):
-    """Requests in order of arrival.
+    """Requests in order of arrival; a replica may run ahead up to the horizon."""
 
-    ``next_s`` is the time of the next arrival known so far (infinite if none); ``horizon_s`` the
-    time before which no unknown arrival can happen: until then a replica may run ahead.
-    """
+    @property
+    def next_s(self) -> float:
+        """Time of the next arrival known so far."""
+        ...
 
-    next_s: float
-    horizon_s: float
+    @property
+    def horizon_s(self) -> float:
+        """Time before which no arrival, known or not, can happen."""
+        ...
 
     def pop(self) -> tuple[float, int, Request | None]:
         """Take the next arrival: time, row, request (None: the engine must reject it)."""
+        ...
 
     def answered(self, now_s: float) -> float | None:
         """A request was finished or rejected at ``now_s``; when that makes its user send again."""
+        ...
 
 
 class OpenArrivals:
@@ -36,7 +41,7 @@ class OpenArrivals:
         self._intake = intake
         self._next = 0
         self.next_s: float = self._times[0]
-        self.horizon_s: float = self.next_s
+        self.horizon_s: float = self._times[0]
 
     def pop(self) -> tuple[float, int, Request | None]:
         """Take the next arrival."""
@@ -68,6 +73,7 @@ class ClosedArrivals:
         heapq.heapify(self._sends)
         self._serial = users
         self.horizon_s = -math.inf
+        """Never ahead: an answer anywhere may make a user send anywhere."""
 
     @property
     def next_s(self) -> float:

@@ -22,6 +22,7 @@ class StepCost(Protocol):
 
     def decode(self, n: int, ctx: int) -> float:
         """Full-width decode step without prefill [s]."""
+        ...
 
     def mixed(
         self,
@@ -35,14 +36,17 @@ class StepCost(Protocol):
         finishing: int = 0,
     ) -> float:
         """Any step [s]."""
+        ...
 
     def host_s(self, sequences: int) -> float:
         """Host part of a step [s]."""
+        ...
 
     def draft_s(
         self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
     ) -> float:
         """Draft part of a step [s]."""
+        ...
 
 
 class Replica:

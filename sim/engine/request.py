@@ -33,7 +33,15 @@ class Path(NamedTuple):
 
     def cut(self, first: int, last: int | None = None) -> Path:
         """Steps ``first`` to ``last``."""
-        return Path(*(None if part is None else part[first:last] for part in self))
+        steps = slice(first, last)
+        return Path(
+            self.emitted[steps],
+            self.accepted[steps],
+            self.growth[steps],
+            None if self.drafted is None else self.drafted[steps],
+            None if self.width is None else self.width[steps],
+            None if self.query_ctx is None else self.query_ctx[steps],
+        )
 
 
 class Request:
@@ -143,9 +151,7 @@ class Intake:
         prefix = np.minimum(rows.prefix_tokens[first:last], prompt - 1) // rules.block_tokens
         prefix = np.maximum(prefix - rules.drop_matched_block, 0) * rules.prefix_cache
         offsets = paths.offsets.tolist()
-        columns = zip(
-            fits.tolist(), prompt.tolist(), output.tolist(), prefix.tolist(), strict=True
-        )
+        columns = zip(fits.tolist(), prompt.tolist(), output.tolist(), prefix.tolist(), strict=True)
         for row, (ok, tokens, out, shared) in enumerate(columns):
             if not ok:
                 yield None

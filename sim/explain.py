@@ -1,0 +1,146 @@
+"""One engine step taken apart: where its time goes, how much of the hardware it uses."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sim.band import step_scale
+from sim.scenario import dump
+from sim.scenario.build import build
+from sim.scenario.load import ScenarioFile
+from sim.scenario.workload import Requests, Workload, generate
+from sim.setup import Setup, prepare
+
+SAMPLE = 2000
+"""Requests drawn to find the mean lengths of a workload."""
+
+
+class Point(NamedTuple):
+    """A decode step: sequences, and tokens of context of each."""
+
+    batch: int
+    context: int
+
+
+def explain(
+    scenario_file: ScenarioFile, batch: int | None = None, context: int | None = None
+) -> dict[str, Any]:
+    """Document of ``speccast explain`` for the first point of a scenario file.
+
+    Parameters
+    ----------
+    scenario_file : ScenarioFile
+    batch : int, optional
+        Sequences decoding; by default the steady state of plain decoding at this load.
+    context : int, optional
+        Tokens of context of each; by default mean prompt and half the mean output.
+    """
+    scenario = scenario_file.points[0].scenario
+    deployment = build(scenario)
+    sample = _sample(scenario.workload, scenario.run.seed)
+    domains = sample.domain_names
+    setups = [prepare(deployment, strategy, domains) for strategy in scenario.strategies]
+    prompt, output = float(sample.prompt_tokens.mean()), float(sample.output_tokens.mean())
+    tokens = context or round(prompt + output / 2)
+    plain = setups[scenario.baseline]
+    at = Point(batch or steady_batch(plain, scenario.workload, output, tokens), tokens)
+    shown = dump.plain(scenario_file.resolved)
+    shown["hardware"]["gpus"], shown["model"]["replicas"] = deployment.gpus, deployment.replicas
+    rows = [_row(setup, at) for setup in setups]
+    return {"scenario": shown, "batch": at.batch, "context": at.context, "rows": rows}
+
+
+def _sample(workload: Workload, seed: int) -> Requests:
+    few = min(workload.requests, max(SAMPLE, getattr(workload.arrivals, "users", 1)))
+    return generate(workload.model_copy(update={"requests": few}), seed, 0)
+
+
+def steady_batch(setup: Setup, workload: Workload, output_tokens: float, context: int) -> int:
+    """Sequences decoding in the steady state, by Little's law; at most the engine's limit.
+
+    Solves ``n = rate output t_step(n) / tau``, prefill left out, by walking up from one.
+    """
+    replicas, most = setup.deployment.replicas, setup.rules.max_num_seqs
+    users: int | None = getattr(workload.arrivals, "users", None)
+    if users is not None:
+        return max(1, min(round(users / replicas), most))
+    rate = float(getattr(workload.arrivals, "rate_per_s", 1.0)) / replicas
+    for n in range(1, most + 1):
+        tpot = setup.step_time.decode(n, n * context) / setup.law.tau
+        if n >= rate * output_tokens * tpot:
+            return n
+    return most
+
+
+def _row(setup: Setup, at: Point) -> dict[str, Any]:
+    n, ctx = min(at.batch, setup.rules.max_num_seqs), at.context
+    n_ctx = n * ctx
+    components = setup.step_time.breakdown(n, n_ctx)
+    seconds = sum(components.values())
+    tau = setup.law.tau
+    scale = step_scale(setup, n * setup.rules.width)
+    deployment = setup.deployment
+    accelerator, gpus = deployment.accelerator, deployment.tp
+    compute = accelerator.compute_dtype(deployment.weights)
+    flops, moved = _work(setup, n, n_ctx)
+
+    def banded(value: float) -> dict[str, Any]:
+        ends = {"lo": scale.lo * value, "hi": scale.hi * value}
+        return {**ends, "level": scale.level, "basis": scale.basis}
+
+    return {
+        "strategy": setup.strategy.name,
+        "t_step_s": seconds,
+        "components": components,
+        "tau": tau,
+        "tpot_s": seconds / tau,
+        "verify_tokens": n * setup.rules.width,
+        "mfu": flops / gpus / (seconds * accelerator.peak_flops[compute]),
+        "mbu": moved / gpus / (seconds * accelerator.memory_bandwidth_bytes_per_s),
+        "roof": _roof(setup, n, components),
+        "band": {"t_step_s": banded(seconds), "tpot_s": banded(seconds / tau)},
+    }
+
+
+def _work(setup: Setup, n: int, ctx: float) -> tuple[float, float]:
+    """FLOP and bytes of target and draft in one step, all GPUs together."""
+    deployment, strategy, width = setup.deployment, setup.strategy, setup.rules.width
+    target = deployment.target
+    flops = target.pass_flops(n * width, n * width, width * ctx)
+    moved = target.pass_bytes(n * width, ctx, deployment.weights, deployment.kv)
+    passes = strategy.draft_passes(target, deployment.engine, deployment.weights, deployment.tp)
+    for draft in passes:
+        rows = n * draft.rows
+        if draft.head_only:
+            params = target.hidden**2 + target.lm_head_params()
+            flops += draft.repeat * 2 * params * rows
+            moved += draft.repeat * 2 * params
+            continue
+        wide = width if draft.covers_prefill else draft.rows
+        flops += draft.repeat * draft.net.pass_flops(n * wide, rows, wide * ctx)
+        moved += draft.repeat * draft.net.pass_bytes(n * wide, ctx, draft.weights, deployment.kv)
+    return flops, moved
+
+
+def _roof(setup: Setup, n: int, components: dict[str, float]) -> str:
+    """What takes most of the target pass: a roof of the GPU, the link, or launches."""
+    deployment = setup.deployment
+    bound = setup.step_time.deployed.kernels.gemm_bound(
+        n * setup.rules.width,
+        deployment.target.hidden,
+        deployment.target.intermediate / deployment.tp,
+        deployment.weights,
+    )
+    kinds = {
+        "weights": f"{bound}: weights",
+        "kv": "memory: KV",
+        "lm_head": "memory: LM head",
+        "attention": "launches",
+        "elementwise": "launches",
+        "collectives": "interconnect",
+        "sampling": "sampling",
+    }
+    shares: dict[str, float] = {}
+    for name, kind in kinds.items():
+        shares[kind] = shares.get(kind, 0.0) + components[name]
+    return max(shares, key=lambda kind: shares[kind])

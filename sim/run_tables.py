@@ -1,0 +1,42 @@
+"""What a recorder saw, as the request and step tables of one run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sim.engine.recorder import Recorder
+from sim.scenario.workload import Requests
+from sim.tables import STEPS, Columns, Status
+
+_STATUS = {status.name.lower(): int(status) for status in Status}
+_TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
+_COUNTS = ("replica", "cached_tokens", "n_steps", "drafted", "accepted", "preemptions")
+_STEP_COLUMNS = STEPS.names[STEPS.names.index("replica") :]
+
+
+def request_columns(recorder: Recorder, requests: Requests) -> Columns:
+    """The request table of one run; every column of shape (requests,)."""
+    log = recorder.log
+    columns: Columns = {
+        "id": np.arange(log.total),
+        "stream": requests.stream,
+        "status": np.array([_STATUS[status] for status in log.status], dtype=np.int8),
+        "prompt_tokens": requests.prompt_tokens,
+        "output_tokens": requests.output_tokens,
+    }
+    columns |= {name: np.array(getattr(log, name), dtype=np.float64) for name in _TIMES}
+    return columns | {name: np.array(getattr(log, name), dtype=np.int64) for name in _COUNTS}
+
+
+def step_columns(recorder: Recorder) -> Columns:
+    """The step table of one run; every column of shape (steps,).
+
+    Raises
+    ------
+    ValueError
+        If the run did not keep its steps.
+    """
+    if recorder.rows is None:
+        raise ValueError("the run kept no steps")
+    by_column = list(zip(*recorder.rows, strict=True)) or [()] * len(_STEP_COLUMNS)
+    return {name: np.array(column) for name, column in zip(_STEP_COLUMNS, by_column, strict=True)}
