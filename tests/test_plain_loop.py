@@ -93,7 +93,7 @@ def test_chunked_prefill() -> None:
     assert result.first_token_s.tolist() == [1, 2]
     assert result.finish_s.tolist() == [3, 3]
     assert column(result, "blocks_used") == [6, 6, 7]
-    assert column(result, "emitted") == [0, 1, 2]
+    assert column(result, "emitted") == [1, 2, 2]
     assert gaps(result) == {1.0: 3}
 
 
@@ -156,7 +156,7 @@ def test_preemption_by_recompute(cache: bool, drop: bool, recomputed: int) -> No
     assert result.cached_tokens.tolist() == [0, 0]
     assert column(result, "prefill_tokens") == [8, 0, 0, 0, 0, recomputed, 0]
     assert column(result, "verify_tokens") == [0, 4, 4, 2, 2, 0, 2]
-    assert column(result, "emitted") == [0, 4, 4, 2, 2, 0, 1]
+    assert column(result, "emitted") == [2, 4, 4, 2, 2, 1, 1]
     assert column(result, "blocks_used") == [2, 4, 4, 3, 3, 3, 3]
     assert column(result, "waiting") == [0, 0, 0, 1, 1, 0, 0]
     # B's gap runs from its 5th token at 3 to its 6th at 6.
