@@ -6,39 +6,37 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from sim.engine.request import Counts, Request
+from sim.engine.path import Counts, Path
+from sim.engine.request import Request
 
 
 class Ring:
-    """Per-step totals of the steps to come, by step number modulo the ring's length."""
+    """Per-step totals of the steps to come, by step number modulo the ring's length.
 
-    __slots__ = ("_mask", "_totals", "_view")
+    ``slots`` is a view whose items are Python integers: numpy scalars would slow every sum.
+    """
+
+    __slots__ = ("_totals", "mask", "slots")
 
     def __init__(self, span: int) -> None:
         self._totals = np.zeros(span, dtype=np.int64)
-        self._view = memoryview(self._totals)  # type: ignore[arg-type]
-        self._mask = span - 1
+        self.slots = memoryview(self._totals)  # type: ignore[arg-type]
+        self.mask = span - 1
 
     def __getitem__(self, step: int) -> int:
-        value: int = self._view[step & self._mask]
+        value: int = self.slots[step & self.mask]
         return value
 
-    def pop(self, step: int) -> int:
-        """Total of a step that runs now; forgets it."""
-        slot = step & self._mask
-        value: int = self._view[slot]
-        self._view[slot] = 0
-        return value
-
-    def add(self, values: Counts, step: int, sign: int = 1) -> None:
-        """Add ``sign * values`` to the steps from ``step`` on."""
-        first = step & self._mask
+    def add(self, values: Counts, step: int) -> None:
+        """Add ``values`` to the steps from ``step`` on."""
+        first = step & self.mask
+        stop = first + len(values)
         room = len(self._totals) - first
         if len(values) <= room:
-            self._totals[first : first + len(values)] += sign * values
+            self._totals[first:stop] += values
         else:
-            self._totals[first:] += sign * values[:room]
-            self._totals[: len(values) - room] += sign * values[room:]
+            self._totals[first:] += values[:room]
+            self._totals[: len(values) - room] += values[room:]
 
     def empty(self) -> bool:
         """Whether nothing is to come."""
@@ -56,12 +54,10 @@ class DecodeBatch:
         Sequences decoding and the sum of their contexts.
     """
 
-    def __init__(
-        self, longest_path: int, width: int, drafted: int, varies_width: bool = False
-    ) -> None:
+    def __init__(self, longest_path: int, width: int, varies_width: bool = False) -> None:
         span = 1 << (longest_path + 1).bit_length()
         self.step, self.n, self.ctx = 0, 0, 0
-        self.width, self.drafted = width, drafted
+        self.width = width
         self._longest = span - 1
         self._emitted, self._growth = Ring(span), Ring(span)
         self.varies_width = varies_width
@@ -101,7 +97,7 @@ class DecodeBatch:
             raise ValueError(f"a path of {n_steps} steps is longer than the ring {self._longest}")
         request.start_step = self.step
         request.finish_step = self.step + n_steps
-        self._add(request, 1)
+        self._add(request.path.cut(request.next_step) if request.next_step else request.path)
         heappush(self._finishes, (request.finish_step, request.id, request))
         self.n += 1
         self.ctx += request.context
@@ -109,30 +105,27 @@ class DecodeBatch:
     def leave(self, request: Request) -> None:
         """Take a request out before its end and book the steps it has run."""
         self.n -= 1
-        request.book(self.step - request.start_step, self.drafted)
+        request.run_steps(self.step - request.start_step)
         self.ctx -= request.context
-        self._add(request, -1)
+        self._add(request.path.cut(request.next_step).negative())
         request.finish_step = 0
 
-    def _add(self, request: Request, sign: int) -> None:
-        rest, step = request.path.cut(request.next_step), self.step + 1
-        self._emitted.add(rest.emitted, step, sign)
-        self._growth.add(rest.growth, step, sign)
+    def _add(self, rest: Path) -> None:
+        step = self.step + 1
+        self._emitted.add(rest.emitted, step)
+        self._growth.add(rest.growth, step)
         if rest.width is not None and rest.query_ctx is not None:
-            self._query.add(rest.width, step, sign)
-            self._query_ctx.add(rest.query_ctx, step, sign)
-
-    def grow(self) -> int:
-        """KV blocks the next step adds, counted once."""
-        return self._growth.pop(self.step + 1)
+            self._query.add(rest.width, step)
+            self._query_ctx.add(rest.query_ctx, step)
 
     def advance(self) -> list[Request]:
         """Run the next step; the requests it finishes."""
         self.step = step = self.step + 1
-        self.ctx += self._emitted.pop(step)
+        slot = step & self._emitted.mask
+        self.ctx += self._emitted.slots[slot]
+        self._emitted.slots[slot] = self._growth.slots[slot] = 0
         if self.varies_width:
-            self._query.pop(step)
-            self._query_ctx.pop(step)
+            self._query.slots[slot] = self._query_ctx.slots[slot] = 0
         finishes = self._finishes
         return self._pop_finished(step) if finishes and finishes[0][0] <= step else []
 
@@ -142,7 +135,7 @@ class DecodeBatch:
             due, _, request = heappop(self._finishes)
             if request.finish_step == due:
                 request.finish_step = 0
-                request.book(len(request.path.emitted) - request.next_step, self.drafted)
+                request.run_rest()
                 self.n -= 1
                 self.ctx -= request.context
                 finished.append(request)

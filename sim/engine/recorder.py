@@ -14,35 +14,28 @@ from sim.histogram import LogHistogram
 NAN = math.nan
 
 
-@dataclass
+@dataclass(slots=True)
 class StepTotals:
     """Sums over the steps of one replica.
 
     Attributes
     ----------
-    steps, decode_steps : int
-        Steps run, and those in which something was decoded.
-    busy_s, decode_s : float
-        Time in steps, and in steps that decode [s].
-    n_s, ctx_s : float
-        Decoding sequences and their contexts, integrated over time [s, token s].
-    width_s : float
-        Query tokens integrated over decode steps [token s].
+    steps : int
+        Steps run.
+    decode_s : float
+        Time in steps that decode [s].
+    n_s, ctx_s, width_s : float
+        Decoding sequences, their contexts and their query tokens, integrated over that time.
     blocks_peak : int
-        Most blocks in use during a step.
-    blocks_s : float
-        Blocks in use, integrated over busy time.
+        Most KV blocks in use during a step.
     """
 
     steps: int = 0
-    decode_steps: int = 0
-    busy_s: float = 0.0
     decode_s: float = 0.0
     n_s: float = 0.0
     ctx_s: float = 0.0
     width_s: float = 0.0
     blocks_peak: int = 0
-    blocks_s: float = 0.0
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import simpy
 
 from sim.engine.decode_batch import DecodeBatch
-from sim.engine.recorder import Recorder, StepTotals
+from sim.engine.recorder import Recorder, StepRow, StepTotals
 from sim.engine.request import Request
 from sim.engine.rules import Rules
 from sim.engine.scheduler import Prefill, Scheduler
@@ -106,13 +106,14 @@ class Replica:
     def run(self) -> Generator[simpy.Event, None, None]:
         """SimPy process of this replica; ends only with the simulation."""
         scheduler, batch, router = self.scheduler, self.batch, self.router
-        arrivals = router.arrivals
+        arrivals, rows, ahead = router.arrivals, self.recorder.rows, self.rules.async_scheduling
         while True:
             decodes, prefill = scheduler.schedule(self._known_s)
             if scheduler.preempted:
                 self._interrupt(scheduler.interrupted)
             used = scheduler.pool.total - scheduler.pool.free
-            scheduler.release_late()
+            if scheduler.late:
+                scheduler.release_late()
             if prefill is None and not batch.n and not scheduler.returning:
                 if not scheduler.waiting:
                     self._wake = self.env.event()
@@ -123,21 +124,25 @@ class Replica:
             n = batch.n if decodes else 0
             seconds = self.scale * self._seconds(n, prefill) + scheduler.swap_s
             scheduler.swap_s = 0.0
-            waiting = len(scheduler.waiting)
             start, end = self.now_s, self.now_s + seconds
+            if rows is not None:
+                rows.append(self._row(n, prefill, start, end, used))
             if end >= arrivals.horizon_s:
                 yield self.env.timeout(max(end - self.env.now, 0.0))
-            self._book(n, prefill, start, end, used, waiting)
-            self._known_s = start if self.rules.async_scheduling else end
+            if used > self.totals.blocks_peak:
+                self.totals.blocks_peak = used
+            self._book(n, prefill, start, end)
+            self._known_s = start if ahead else end
             self.now_s = end
-            router.deliver(end)
+            if arrivals.next_s <= end:
+                router.deliver(end)
 
     def _seconds(self, n: int, prefill: Prefill | None) -> float:
         batch = self.batch
+        if n and prefill is None and not batch.varies_width:
+            return self.cost.decode(n, batch.ctx)
         ctx, tokens, query_ctx = 0, 0, 0
         if n:
-            if prefill is None and not batch.varies_width:
-                return self.cost.decode(n, batch.ctx)
             ctx, tokens, query_ctx = batch.ctx, batch.query_tokens, batch.query_ctx
         if prefill is None:
             return self.cost.mixed(n, ctx, tokens, query_ctx)
@@ -152,31 +157,19 @@ class Replica:
             len(prefill.finishing),
         )
 
-    def _book(
-        self,
-        n: int,
-        prefill: Prefill | None,
-        start: float,
-        end: float,
-        used: int,
-        waiting: int,
-    ) -> None:
+    def _book(self, n: int, prefill: Prefill | None, start: float, end: float) -> None:
         """Everything the step from ``start`` to ``end`` changed."""
         totals, batch, seconds = self.totals, self.batch, end - start
         totals.steps += 1
-        totals.busy_s += seconds
-        totals.blocks_s += used * seconds
-        if used > totals.blocks_peak:
-            totals.blocks_peak = used
-        if self.recorder.rows is not None:
-            self._row(n, prefill, start, end, used, waiting)
         if n:
-            totals.decode_steps += 1
             totals.decode_s += seconds
             totals.n_s += n * seconds
             totals.ctx_s += batch.ctx * seconds
             totals.width_s += batch.query_tokens * seconds
-            self._gaps(n, seconds, end)
+            if self._stalled or self._returned:
+                self._late_gaps(n, end - seconds, end)
+            else:
+                self._gap(seconds, n)
             for request in batch.advance():
                 self._finish(request, end)
         elif batch.n:
@@ -187,21 +180,19 @@ class Replica:
                     self.recorder.log.schedule_s[request.id] = start
             for request in prefill.finishing:
                 self._first_token(request, end)
-        for request in self.scheduler.returned():
-            batch.join(request)
-            self._returned[request] = request.last_emit_s
+        if self.scheduler.returning:
+            for request in self.scheduler.returned():
+                batch.join(request)
+                self._returned[request] = request.last_emit_s
 
     def _n_late(self) -> int:
         """Sequences whose last emission lies further back than the step before."""
         return len(self._returned) + sum(count for _, count in self._stalled)
 
-    def _gaps(self, n: int, seconds: float, end: float) -> None:
-        """Chunk gaps of a decode step: the step itself, longer for sequences that sat one out."""
-        if not self._stalled and not self._returned:
-            self._gap(seconds, n)
-            return
+    def _late_gaps(self, n: int, start: float, end: float) -> None:
+        """Chunk gaps of a decode step in which some sequences sat the steps before out."""
         back = [(since, 1) for since in self._returned.values()]
-        for since, count in [*self._stalled, *back, (end - seconds, n - self._n_late())]:
+        for since, count in [*self._stalled, *back, (start, n - self._n_late())]:
             if count:
                 self._gap(end - since, count)
         self._stalled, self._returned = [], {}
@@ -220,7 +211,7 @@ class Replica:
                     break
 
     def _first_token(self, request: Request, end: float) -> None:
-        if self.scheduler.first_token(request):
+        if request.emit_after_prefill(self.rules):
             self.recorder.log.first_token_s[request.id] = end
         else:
             self._gap(end - request.last_emit_s, 1)
@@ -236,39 +227,28 @@ class Replica:
         self.recorder.log.finish(request, self.number, end)
         self.router.answered(end)
 
-    def _row(
-        self,
-        n: int,
-        prefill: Prefill | None,
-        start: float,
-        end: float,
-        used: int,
-        waiting: int,
-    ) -> None:
-        batch, rows = self.batch, self.recorder.rows
-        assert rows is not None
+    def _row(self, n: int, prefill: Prefill | None, start: float, end: float, used: int) -> StepRow:
+        """Row of the step table."""
+        batch = self.batch
         tokens = batch.query_tokens if n else 0
         ctx, query_ctx = (batch.ctx, batch.query_ctx) if n else (0, 0)
         prefill = prefill or Prefill()
         sequences = n + len(prefill.finishing)
-        draft = self.cost.draft_s(
+        draft = self.scale * self.cost.draft_s(
             sequences, tokens + prefill.tokens, ctx + prefill.ctx, query_ctx, prefill.pairs
         )
-        draft, host = self.scale * draft, self.scale * self.cost.host_s(sequences)
-        emitted = (batch.emitted if n else 0) + len(prefill.finishing)
-        rows.append(
-            (
-                self.number,
-                start,
-                end - start,
-                draft,
-                end - start - draft - host,
-                host,
-                n,
-                prefill.tokens,
-                tokens,
-                emitted,
-                used,
-                waiting,
-            )
+        host = self.scale * self.cost.host_s(sequences)
+        return (
+            self.number,
+            start,
+            end - start,
+            draft,
+            end - start - draft - host,
+            host,
+            n,
+            prefill.tokens,
+            tokens,
+            (batch.emitted if n else 0) + len(prefill.finishing),
+            used,
+            len(self.scheduler.waiting),
         )

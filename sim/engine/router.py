@@ -38,25 +38,28 @@ class Router:
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """SimPy process that delivers arrivals nobody else was awake to deliver."""
-        while self.arrivals.next_s != float("inf"):
-            yield from self._alarm(self.arrivals.next_s)
+        env, arrivals = self.env, self.arrivals
+        while arrivals.next_s != float("inf"):
+            due = arrivals.next_s
+            yield env.timeout(max(due - env.now, 0.0))
+            if arrivals.next_s <= due:
+                self.deliver(due)
 
     def _alarm(self, due_s: float) -> Generator[simpy.Event, None, None]:
         yield self.env.timeout(max(due_s - self.env.now, 0.0))
-        self.deliver(max(due_s, self.env.now))
+        self.deliver(due_s)
 
     def deliver(self, until_s: float) -> None:
         """Route every arrival up to ``until_s``, in order."""
-        arrivals = self.arrivals
+        arrivals, log = self.arrivals, self._recorder.log
         while arrivals.next_s <= until_s:
-            now, row, request = arrivals.pop()
-            log = self._recorder.log
-            log.arrival_s[row] = now
+            now_s, row, request = arrivals.pop()
+            log.arrival_s[row] = now_s
             if request is None:
                 log.reject(row)
-                self.answered(now)
+                self.answered(now_s)
                 continue
-            request.ready_s = now + self._request_s
+            request.ready_s = now_s + self._request_s
             self._choose(row).enqueue(request)
 
     def answered(self, now_s: float) -> None:
@@ -67,6 +70,6 @@ class Router:
             self.env.process(self._alarm(next_s))
 
     def _choose(self, row: int) -> Replica:
-        if self._policy == "round_robin":
+        if self._policy == "round_robin" or len(self.replicas) == 1:
             return self.replicas[row % len(self.replicas)]
         return min(self.replicas, key=lambda replica: replica.outstanding)

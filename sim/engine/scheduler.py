@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.kv_cache import BlockPool
-from sim.engine.request import Request, resumed_path
+from sim.engine.request import Request
 from sim.engine.rules import Rules
 
 
-@dataclass
+@dataclass(slots=True)
 class Prefill:
     """Prefill chunks of one step."""
 
@@ -69,6 +69,8 @@ class Scheduler:
             self.preempted, self.interrupted = False, []
         if not self.rules.exclusive_prefill:
             self._make_room()
+            if self.partial is None and not self.waiting:
+                return True, None
             return True, self._prefills(known_s)
         prefill = self._prefills(known_s)
         if prefill is None:
@@ -78,12 +80,11 @@ class Scheduler:
     def _make_room(self) -> None:
         """Give the next decode step its blocks, preempting from the tail while they lack."""
         growth = self.batch.growth
-        if not growth:
-            return
         while growth > self.pool.free:
             self._preempt(next(reversed(self.running)))
             growth = self.batch.growth
-        self.pool.take(self.batch.grow())
+        if growth:
+            self.pool.take(growth)
 
     def _prefills(self, known_s: float) -> Prefill | None:
         """Chunks for the next step, admitting requests that are ready at ``known_s``."""
@@ -271,15 +272,6 @@ class Scheduler:
         if decoding:
             request.prefill_tokens = request.context
         request.computed = 0
-
-    def first_token(self, request: Request) -> bool:
-        """The end of a prefill emits a token; True if it was the request's very first."""
-        first = request.produced == 0
-        request.produced += 1
-        if not first:
-            request.path = resumed_path(request, self.rules)
-            request.next_step = 0
-        return first
 
     def check(self) -> None:
         """Assert that no block is lost: free, held and late ones make the total."""

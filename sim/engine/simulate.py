@@ -11,9 +11,9 @@ import simpy
 from models.acceptance import Law
 from sim.engine.arrivals import make_arrivals
 from sim.engine.decode_batch import DecodeBatch
+from sim.engine.intake import Intake
 from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica, StepCost
-from sim.engine.request import Intake
 from sim.engine.router import Policy, Router
 from sim.engine.rules import Rules
 from sim.scenario.workload import Requests
@@ -81,12 +81,12 @@ def simulate(
             rules,
             plan.cost,
             plan.scale,
-            DecodeBatch(longest, width, plan.drafted, plan.varies_width),
+            DecodeBatch(longest, width, plan.varies_width),
             recorder,
         )
         for number in range(plan.replicas)
     ]
-    intake = iter(Intake(requests, plan.law, rules, seed))
+    intake = iter(Intake(requests, plan.law, rules, seed, plan.drafted))
     arrivals = make_arrivals(requests, intake)
     router = Router(env, arrivals, replicas, plan.router, recorder, rules.request_s)
     done = env.event()

@@ -1,0 +1,87 @@
+"""Turns rows of a workload into requests, with acceptance paths drawn in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.acceptance import Law
+from sim.engine.path import Counts, Path, Totals, flat_path
+from sim.engine.request import Request
+from sim.engine.rules import Rules
+from sim.scenario.workload import Requests
+
+CHUNK = 256
+
+
+class Intake:
+    """Requests in order of their row; None for one the engine must reject.
+
+    Parameters
+    ----------
+    requests : Requests
+    law : Law
+    rules : Rules
+    seed : int
+        Seed of the acceptance draws; requests with the same id share them across strategies.
+    drafted : int
+        Draft tokens a step, where the law leaves them constant.
+    """
+
+    def __init__(self, requests: Requests, law: Law, rules: Rules, seed: int, drafted: int) -> None:
+        self._requests, self._law, self._rules = requests, law, rules
+        self._seed, self._drafted = seed, drafted
+
+    def __iter__(self) -> Iterator[Request | None]:
+        total = len(self._requests.prompt_tokens)
+        for first in range(0, total, CHUNK):
+            yield from self._chunk(first, min(first + CHUNK, total))
+
+    def _chunk(self, first: int, last: int) -> Iterator[Request | None]:
+        rows, ids = self._requests, np.arange(first, last)
+        prompt, output = rows.prompt_tokens[first:last], rows.output_tokens[first:last]
+        paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last])
+        flat = flat_path(paths, prompt, self._rules, self._drafted)
+        shared = self._shared_blocks(prompt, rows.prefix_tokens[first:last])
+        columns = zip(
+            self._fits(prompt, output).tolist(),
+            prompt.tolist(),
+            output.tolist(),
+            rows.group[first:last].tolist(),
+            shared.tolist(),
+            paths.offsets.tolist(),
+            paths.offsets[1:].tolist(),
+            _totals(flat, paths.offsets),
+            strict=False,
+        )
+        for number, column in enumerate(columns, first):
+            fits, prompt_tokens, output_tokens, group, blocks, begin, end, totals = column
+            if not fits:
+                yield None
+                continue
+            path = flat.cut(begin, end)
+            request = Request(number, prompt_tokens, output_tokens, path, totals)
+            if blocks:
+                request.group, request.group_blocks = (group, blocks), blocks
+            yield request
+
+    def _fits(self, prompt: Counts, output: Counts) -> NDArray[np.bool_]:
+        """Whether a request can ever be served: its length, and its blocks when alone."""
+        rules = self._rules
+        blocks = -(-(prompt + output - 1 + rules.slots) // rules.block_tokens)
+        return (prompt + output <= rules.max_model_len) & (blocks <= rules.n_blocks)
+
+    def _shared_blocks(self, prompt: Counts, prefix: Counts) -> Counts:
+        """Full prefix blocks a hit can reach: never the last prompt token, nor a dropped block."""
+        rules = self._rules
+        blocks = np.minimum(prefix, prompt - 1) // rules.block_tokens - rules.drop_matched_block
+        return np.maximum(blocks, 0) if rules.prefix_cache else np.zeros_like(blocks)
+
+
+def _totals(flat: Path, offsets: Counts) -> list[Totals]:
+    """Sums over each request's steps."""
+    columns = (flat.accepted, flat.drafted, flat.growth)
+    sums = [np.diff(np.concatenate(([0], np.cumsum(column)))[offsets]) for column in columns]
+    return [Totals(*values) for values in zip(*(s.tolist() for s in sums), strict=True)]
