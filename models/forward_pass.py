@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from models.engine import GraphRule
 from models.kernels import Kernels, Seconds
 from models.schema import Dtype, KvDtype
-from models.strategies import DraftPass
 from models.transformer import Transformer
 
 Parts = dict[str, Seconds]
@@ -133,38 +133,64 @@ class Attention:
         return max(self.kv_s * ctx, self.query_s * query_ctx) + self.query_s * pairs
 
 
-@dataclass(frozen=True)
-class PassTime:
-    """One draft pass as tables: ``body[tokens] + head[rows]``, attention, launch costs."""
+class PassTime(NamedTuple):
+    """One draft pass as tables: ``body[tokens] + head[rows]``, attention, launch costs.
 
-    draft: DraftPass
+    A tuple, because a step unpacks it: ``repeat``, ``covers_prefill`` and ``rows`` are those of
+    ``DraftPass``, ``kv_s`` and ``query_s`` those of ``Attention``.
+    """
+
+    repeat: int
+    covers_prefill: bool
+    rows: int
     body: list[float]
     head: list[float]
-    attention: Attention
+    kv_s: float
+    query_s: float
     floor_s: float
     launch_s: float
 
-    def seconds(
-        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
-    ) -> float:
-        """Time of all repeats in a step of ``sequences`` rows and ``tokens`` query tokens [s]."""
-        rows = sequences * self.draft.rows
-        if self.draft.covers_prefill:
-            count = tokens
-        else:
-            count, query_ctx, pairs = rows, self.draft.rows * ctx, 0.0
-        if not count:
-            return 0.0
-        gpu = self.body[count] + self.head[rows] + self.attention.seconds(ctx, query_ctx, pairs)
-        return self.draft.repeat * (max(gpu, self.floor_s) + self.launch_s)
-
     def slope(self, width: int) -> float:
         """Seconds a context token in a decode step of ``width`` tokens a sequence."""
-        rows = width if self.draft.covers_prefill else self.draft.rows
-        return self.draft.repeat * self.attention.slope(rows)
+        tokens = width if self.covers_prefill else self.rows
+        return self.repeat * max(self.kv_s, self.query_s * tokens)
 
-    def floor_binds(self, sequences: int, tokens: int) -> bool:
+    def floor_binds(self, sequences: int, width: int) -> bool:
         """Whether launching the layers may take longer than running them."""
-        rows = sequences * self.draft.rows
-        count = tokens if self.draft.covers_prefill else rows
+        rows = sequences * self.rows
+        count = sequences * width if self.covers_prefill else rows
         return self.body[count] + self.head[rows] < self.floor_s
+
+
+def draft_seconds(
+    passes: Sequence[PassTime],
+    sequences: int,
+    tokens: int,
+    ctx: float,
+    query_ctx: float,
+    pairs: float,
+) -> float:
+    """Time of a draft phase: every pass with its repeats, one after another [s].
+
+    Parameters
+    ----------
+    passes : sequence of PassTime
+    sequences : int
+        Sequences that draft.
+    tokens : int
+        Query and prefill tokens of the step.
+    ctx, query_ctx, pairs : float
+        As in ``Attention.seconds``.
+    """
+    total_s = 0.0
+    for repeat, covers, rows, body, head, kv_s, query_s, floor_s, launch_s in passes:
+        count = tokens if covers else sequences * rows
+        if not count:
+            continue
+        gpu = body[count] + head[sequences * rows]
+        if covers:
+            gpu += max(kv_s * ctx, query_s * query_ctx) + query_s * pairs
+        else:
+            gpu += max(kv_s, query_s * rows) * ctx
+        total_s += repeat * (max(gpu, floor_s) + launch_s)
+    return total_s

@@ -10,6 +10,7 @@ from models.engine import Engine
 from models.forward_pass import (
     Attention,
     PassTime,
+    draft_seconds,
     graph_sizes,
     head_parts,
     layer_parts,
@@ -96,15 +97,21 @@ class StepTime:
         if draft.head_only:
             head = kernels.medusa_head(m, net.hidden, net.vocab, draft.tp)
             nothing = np.zeros(len(m)).tolist()
-            return PassTime(draft, nothing, head.tolist(), Attention(0.0, 0.0), 0.0, 0.0)
+            return PassTime(
+                draft.repeat, False, draft.rows, nothing, head.tolist(), 0.0, 0.0, 0.0, 0.0
+            )
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
         pass_us, layer_us = engine.draft_us(self.strategy.kind)
         pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
+        attention = Attention.of(kernels, net, self.deployed.kv, draft.tp)
         return PassTime(
-            draft,
+            draft.repeat,
+            draft.covers_prefill,
+            draft.rows,
             body=total(parts)[pad].tolist(),
             head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
-            attention=Attention.of(kernels, net, self.deployed.kv, draft.tp),
+            kv_s=attention.kv_s,
+            query_s=attention.query_s,
             floor_s=net.layers * layer_us * US,
             launch_s=pass_us * US,
         )
@@ -126,7 +133,7 @@ class StepTime:
         """(a, b) with ``decode(n, ctx) = a + b ctx`` for every ctx; None where a floor may bind."""
         if n * self.width >= self._tokens:
             return None
-        if any(draft.floor_binds(n, n * self.width) for draft in self._passes):
+        if any(draft.floor_binds(n, self.width) for draft in self._passes):
             return None
         slope = self._attention.slope(self.width)
         slope += sum(draft.slope(self.width) for draft in self._passes)
@@ -191,9 +198,7 @@ class StepTime:
         self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
     ) -> float:
         """Draft phase of a step: all passes, one after another [s]."""
-        return sum(
-            [draft.seconds(sequences, tokens, ctx, query_ctx, pairs) for draft in self._passes]
-        )
+        return draft_seconds(self._passes, sequences, tokens, ctx, query_ctx, pairs)
 
     def host_s(self, sequences: int) -> float:
         """Host time a step of ``sequences`` rows waits for [s]."""

@@ -34,7 +34,8 @@ def operating_point(recorders: Sequence[Recorder], setup: Setup) -> Operating:
     if not decode_s:
         return Operating(1.0, 1.0, setup.rules.width)
     ctx_s, width_s = sum(t.ctx_s for t in totals), sum(t.width_s for t in totals)
-    return Operating(n_s / decode_s, ctx_s / n_s, width_s / n_s)
+    width = width_s / n_s if width_s else setup.rules.width
+    return Operating(n_s / decode_s, ctx_s / n_s, width)
 
 
 def speedup(row: Row, baseline: Row, open_loop: bool) -> float | None:

@@ -6,45 +6,15 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from sim.engine.path import Counts, Path
+from sim.engine.path import Counts
 from sim.engine.request import Request
-
-
-class Ring:
-    """Per-step totals of the steps to come, by step number modulo the ring's length.
-
-    ``slots`` is a view whose items are Python integers: numpy scalars would slow every sum.
-    """
-
-    __slots__ = ("_totals", "mask", "slots")
-
-    def __init__(self, span: int) -> None:
-        self._totals = np.zeros(span, dtype=np.int64)
-        self.slots = memoryview(self._totals)  # type: ignore[arg-type]
-        self.mask = span - 1
-
-    def __getitem__(self, step: int) -> int:
-        value: int = self.slots[step & self.mask]
-        return value
-
-    def add(self, values: Counts, step: int) -> None:
-        """Add ``values`` to the steps from ``step`` on."""
-        first = step & self.mask
-        stop = first + len(values)
-        room = len(self._totals) - first
-        if len(values) <= room:
-            self._totals[first:stop] += values
-        else:
-            self._totals[first:] += values[:room]
-            self._totals[: len(values) - room] += values[room:]
-
-    def empty(self) -> bool:
-        """Whether nothing is to come."""
-        return not self._totals.any()
 
 
 class DecodeBatch:
     """Decoding sequences: number, contexts, and what each future step adds.
+
+    What the steps to come emit, and the blocks they add, is kept as totals by step number modulo
+    a fixed span; a sequence is added once when it joins.
 
     Attributes
     ----------
@@ -57,32 +27,38 @@ class DecodeBatch:
     def __init__(self, longest_path: int, width: int, varies_width: bool = False) -> None:
         span = 1 << (longest_path + 1).bit_length()
         self.step, self.n, self.ctx = 0, 0, 0
-        self.width = width
-        self._longest = span - 1
-        self._emitted, self._growth = Ring(span), Ring(span)
-        self.varies_width = varies_width
-        self._query, self._query_ctx = Ring(span), Ring(span)
+        self.width, self.varies_width = width, varies_width
+        self._mask = span - 1
+        self._totals = np.zeros((4 if varies_width else 2, span), dtype=np.int64)
+        # Views whose items are Python integers: numpy scalars would slow every sum.
+        views = [row.data for row in self._totals]
+        self._emitted, self._growth = views[:2]
+        self._query, self._query_ctx = views[-2:]
         self._finishes: list[tuple[int, int, Request]] = []
 
     @property
     def growth(self) -> int:
         """KV blocks the next step adds."""
-        return self._growth[self.step + 1]
+        return self._growth[(self.step + 1) & self._mask]
 
     @property
     def emitted(self) -> int:
         """Tokens the next step emits."""
-        return self._emitted[self.step + 1]
+        return self._emitted[(self.step + 1) & self._mask]
 
     @property
     def query_tokens(self) -> int:
         """Query tokens of the next step."""
-        return self._query[self.step + 1] if self.varies_width else self.n * self.width
+        if self.varies_width:
+            return self._query[(self.step + 1) & self._mask]
+        return self.n * self.width
 
     @property
     def query_ctx(self) -> int:
         """Sum of query tokens x context of the next step."""
-        return self._query_ctx[self.step + 1] if self.varies_width else self.ctx * self.width
+        if self.varies_width:
+            return self._query_ctx[(self.step + 1) & self._mask]
+        return self.ctx * self.width
 
     def join(self, request: Request) -> None:
         """Start decoding a request with the next step.
@@ -90,14 +66,15 @@ class DecodeBatch:
         Raises
         ------
         ValueError
-            If its path is longer than the ring.
+            If its path is longer than the span.
         """
-        n_steps = len(request.path.emitted) - request.next_step
-        if n_steps > self._longest:
-            raise ValueError(f"a path of {n_steps} steps is longer than the ring {self._longest}")
+        sums = request.path.sums[:, request.next_step :] if request.next_step else request.path.sums
+        n_steps = sums.shape[1]
+        if n_steps > self._mask:
+            raise ValueError(f"a path of {n_steps} steps is longer than the span {self._mask}")
         request.start_step = self.step
         request.finish_step = self.step + n_steps
-        self._add(request.path.cut(request.next_step) if request.next_step else request.path)
+        self._add(sums)
         heappush(self._finishes, (request.finish_step, request.id, request))
         self.n += 1
         self.ctx += request.context
@@ -107,25 +84,28 @@ class DecodeBatch:
         self.n -= 1
         request.run_steps(self.step - request.start_step)
         self.ctx -= request.context
-        self._add(request.path.cut(request.next_step).negative())
+        self._add(-request.path.sums[:, request.next_step :])
         request.finish_step = 0
 
-    def _add(self, rest: Path) -> None:
-        step = self.step + 1
-        self._emitted.add(rest.emitted, step)
-        self._growth.add(rest.growth, step)
-        if rest.width is not None and rest.query_ctx is not None:
-            self._query.add(rest.width, step)
-            self._query_ctx.add(rest.query_ctx, step)
+    def _add(self, sums: Counts) -> None:
+        """Add to the steps to come, wrapping around the end of the span."""
+        first = (self.step + 1) & self._mask
+        room = self._mask + 1 - first
+        target = self._totals[:, first : first + sums.shape[1]]
+        if target.shape == sums.shape:
+            target += sums
+        else:
+            target += sums[:, :room]
+            self._totals[:, : sums.shape[1] - room] += sums[:, room:]
 
     def advance(self) -> list[Request]:
         """Run the next step; the requests it finishes."""
         self.step = step = self.step + 1
-        slot = step & self._emitted.mask
-        self.ctx += self._emitted.slots[slot]
-        self._emitted.slots[slot] = self._growth.slots[slot] = 0
+        slot = step & self._mask
+        self.ctx += self._emitted[slot]
+        self._emitted[slot] = self._growth[slot] = 0
         if self.varies_width:
-            self._query.slots[slot] = self._query_ctx.slots[slot] = 0
+            self._query[slot] = self._query_ctx[slot] = 0
         finishes = self._finishes
         return self._pop_finished(step) if finishes and finishes[0][0] <= step else []
 
@@ -145,5 +125,4 @@ class DecodeBatch:
         """Assert that an idle batch holds nothing."""
         if not self.n:
             assert self.ctx == 0, self.ctx
-            rings = (self._emitted, self._growth, self._query, self._query_ctx)
-            assert all(ring.empty() for ring in rings)
+            assert not self._totals.any()

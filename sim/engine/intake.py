@@ -13,7 +13,7 @@ from sim.engine.request import Request
 from sim.engine.rules import Rules
 from sim.scenario.workload import Requests
 
-CHUNK = 256
+CHUNK = 128
 
 
 class Intake:
@@ -82,6 +82,9 @@ class Intake:
 
 def _totals(flat: Path, offsets: Counts) -> list[Totals]:
     """Sums over each request's steps."""
-    columns = (flat.accepted, flat.drafted, flat.growth)
-    sums = [np.diff(np.concatenate(([0], np.cumsum(column)))[offsets]) for column in columns]
-    return [Totals(*values) for values in zip(*(s.tolist() for s in sums), strict=True)]
+    starts, some = offsets[:-1], np.diff(offsets) > 0
+    sums = np.zeros((3, len(starts)), dtype=np.int64)
+    if some.any():
+        for row, column in enumerate((flat.accepted, flat.drafted, flat.growth)):
+            sums[row, some] = np.add.reduceat(column, starts[some])
+    return [Totals(*values) for values in sums.T.tolist()]

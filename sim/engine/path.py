@@ -14,41 +14,36 @@ Counts = NDArray[np.int64]
 
 
 class Path(NamedTuple):
-    """Decode steps of one request, or of several laid end to end; arrays of equal length.
+    """Decode steps of one request, or of several laid end to end.
 
-    ``growth`` is the KV blocks a step adds at its start; ``width`` and ``query_ctx`` (query
-    tokens, query tokens x context) are None where every step has the same width.
+    Attributes
+    ----------
+    sums : int64, shape (2 or 4, steps)
+        What a batch adds up over its sequences: tokens emitted, KV blocks added at the start of
+        the step and, where the width varies, query tokens and query tokens x context.
+    accepted, drafted : int64, shape (steps,)
+        Draft tokens.
     """
 
-    emitted: Counts
+    sums: Counts
     accepted: Counts
     drafted: Counts
-    growth: Counts
-    width: Counts | None
-    query_ctx: Counts | None
+
+    @property
+    def emitted(self) -> Counts:
+        """Tokens each step emits."""
+        row: Counts = self.sums[0]
+        return row
+
+    @property
+    def growth(self) -> Counts:
+        """KV blocks each step adds."""
+        row: Counts = self.sums[1]
+        return row
 
     def cut(self, first: int, last: int | None = None) -> Path:
         """Steps ``first`` to ``last``."""
-        steps = slice(first, last)
-        return Path(
-            self.emitted[steps],
-            self.accepted[steps],
-            self.drafted[steps],
-            self.growth[steps],
-            None if self.width is None else self.width[steps],
-            None if self.query_ctx is None else self.query_ctx[steps],
-        )
-
-    def negative(self) -> Path:
-        """The path with every number negated, to take it out of a sum."""
-        return Path(
-            -self.emitted,
-            -self.accepted,
-            -self.drafted,
-            -self.growth,
-            None if self.width is None else -self.width,
-            None if self.query_ctx is None else -self.query_ctx,
-        )
+        return Path(self.sums[:, first:last], self.accepted[first:last], self.drafted[first:last])
 
 
 class Totals(NamedTuple):
@@ -84,15 +79,18 @@ def flat_path(paths: Paths, prompt: Counts, rules: Rules, drafted: int) -> Path:
     first[some] = before[starts[some]]
     prefilled = np.repeat(prompt, lengths)
     context = prefilled + 1 + before - np.repeat(first, lengths)
+    growth = block_growth(context, prefilled, rules, starts[some])
     constant = np.broadcast_to(np.int64(drafted), paths.emitted.shape)
     return Path(
-        paths.emitted,
+        _sums(paths.emitted, growth, paths.width, context),
         paths.accepted,
         constant if paths.drafted is None else paths.drafted,
-        block_growth(context, prefilled, rules, starts[some]),
-        paths.width,
-        None if paths.width is None else paths.width * context,
     )
+
+
+def _sums(emitted: Counts, growth: Counts, width: Counts | None, context: Counts) -> Counts:
+    varying = [] if width is None else [width, width * context]
+    return np.stack([emitted, growth, *varying])
 
 
 def block_growth(context: Counts, prefilled: Counts, rules: Rules, starts: Counts) -> Counts:
@@ -136,5 +134,5 @@ def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: 
     emitted[-1] -= int(ends[n_steps - 1]) - missing
     context = produced_ctx + np.cumsum(emitted) - emitted
     growth = block_growth(context, np.full(n_steps, prefilled), rules, np.zeros(1, dtype=np.int64))
-    query_ctx = None if rest.width is None else rest.width * context
-    return rest._replace(emitted=emitted, growth=growth, query_ctx=query_ctx)
+    width = rest.sums[2] if len(rest.sums) > 2 else None
+    return rest._replace(sums=_sums(emitted, growth, width, context))

@@ -25,7 +25,8 @@ class StepTotals:
     decode_s : float
         Time in steps that decode [s].
     n_s, ctx_s, width_s : float
-        Decoding sequences, their contexts and their query tokens, integrated over that time.
+        Decoding sequences, their contexts and, where the width varies, their query tokens,
+        integrated over that time.
     blocks_peak : int
         Most KV blocks in use during a step.
     """

@@ -106,24 +106,27 @@ class Replica:
     def run(self) -> Generator[simpy.Event, None, None]:
         """SimPy process of this replica; ends only with the simulation."""
         scheduler, batch, router = self.scheduler, self.batch, self.router
-        arrivals, rows, ahead = router.arrivals, self.recorder.rows, self.rules.async_scheduling
+        arrivals, pool, rows = router.arrivals, scheduler.pool, self.recorder.rows
+        ahead, fixed = self.rules.async_scheduling, not batch.varies_width
+        scale, decode = self.scale, self.cost.decode
         while True:
             decodes, prefill = scheduler.schedule(self._known_s)
             if scheduler.preempted:
                 self._interrupt(scheduler.interrupted)
-            used = scheduler.pool.total - scheduler.pool.free
+            used = pool.total - pool.free
             if scheduler.late:
                 scheduler.release_late()
-            if prefill is None and not batch.n and not scheduler.returning:
-                if not scheduler.waiting:
-                    self._wake = self.env.event()
-                    yield self._wake
-                self.now_s = max(self.now_s, scheduler.waiting[0].ready_s)
-                self._known_s = self.now_s
-                continue
             n = batch.n if decodes else 0
-            seconds = self.scale * self._seconds(n, prefill) + scheduler.swap_s
-            scheduler.swap_s = 0.0
+            if n and fixed and prefill is None:
+                seconds = scale * decode(n, batch.ctx)
+            elif n or prefill is not None or scheduler.returning:
+                seconds = scale * self._mixed(n, prefill)
+            else:
+                yield from self._idle()
+                continue
+            if scheduler.swap_s:
+                seconds += scheduler.swap_s
+                scheduler.swap_s = 0.0
             start, end = self.now_s, self.now_s + seconds
             if rows is not None:
                 rows.append(self._row(n, prefill, start, end, used))
@@ -137,10 +140,16 @@ class Replica:
             if arrivals.next_s <= end:
                 router.deliver(end)
 
-    def _seconds(self, n: int, prefill: Prefill | None) -> float:
+    def _idle(self) -> Generator[simpy.Event, None, None]:
+        """Nothing to run: the next step starts when the head of the queue is ready."""
+        if not self.scheduler.waiting:
+            self._wake = self.env.event()
+            yield self._wake
+        self.now_s = max(self.now_s, self.scheduler.waiting[0].ready_s)
+        self._known_s = self.now_s
+
+    def _mixed(self, n: int, prefill: Prefill | None) -> float:
         batch = self.batch
-        if n and prefill is None and not batch.varies_width:
-            return self.cost.decode(n, batch.ctx)
         ctx, tokens, query_ctx = 0, 0, 0
         if n:
             ctx, tokens, query_ctx = batch.ctx, batch.query_tokens, batch.query_ctx
@@ -165,7 +174,8 @@ class Replica:
             totals.decode_s += seconds
             totals.n_s += n * seconds
             totals.ctx_s += batch.ctx * seconds
-            totals.width_s += batch.query_tokens * seconds
+            if batch.varies_width:
+                totals.width_s += batch.query_tokens * seconds
             if self._stalled or self._returned:
                 self._late_gaps(n, end - seconds, end)
             else:

@@ -68,23 +68,23 @@ class Scheduler:
         if self.preempted:
             self.preempted, self.interrupted = False, []
         if not self.rules.exclusive_prefill:
-            self._make_room()
+            growth = self.batch.growth
+            if growth:
+                self._make_room(growth)
             if self.partial is None and not self.waiting:
                 return True, None
             return True, self._prefills(known_s)
         prefill = self._prefills(known_s)
         if prefill is None:
-            self._make_room()
+            self._make_room(self.batch.growth)
         return prefill is None, prefill
 
-    def _make_room(self) -> None:
+    def _make_room(self, growth: int) -> None:
         """Give the next decode step its blocks, preempting from the tail while they lack."""
-        growth = self.batch.growth
         while growth > self.pool.free:
             self._preempt(next(reversed(self.running)))
             growth = self.batch.growth
-        if growth:
-            self.pool.take(growth)
+        self.pool.take(growth)
 
     def _prefills(self, known_s: float) -> Prefill | None:
         """Chunks for the next step, admitting requests that are ready at ``known_s``."""
@@ -95,7 +95,7 @@ class Scheduler:
         budget = self.rules.max_num_batched_tokens - decoding
         if self.partial is not None and budget > 0:
             budget -= self._chunk(self.partial, budget, prefill)
-        while budget > 0 and self.partial is None and self._may_admit(known_s) and self._place():
+        while budget > 0 and self.partial is None and self._may_admit(known_s):
             request = self.waiting[0]
             if not self._admit(request):
                 self._blocked = True
@@ -108,12 +108,12 @@ class Scheduler:
         return prefill if prefill.tokens else None
 
     def _may_admit(self, known_s: float) -> bool:
+        """Whether the head of the queue is ready and has a place."""
         if not self.waiting or self._blocked or self.preempted:
             return False
+        if len(self.running) + len(self.late) >= self.rules.max_num_seqs:
+            return False
         return self.waiting[0].ready_s <= known_s
-
-    def _place(self) -> bool:
-        return len(self.running) + len(self.late) < self.rules.max_num_seqs
 
     def _chunk(self, request: Request, budget: int, prefill: Prefill) -> int:
         done = request.computed

@@ -1,0 +1,288 @@
+"""One engine step against its equation: target pass, draft passes, padding, sampling, host."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import by_hand
+import numpy as np
+import pytest
+from by_hand import BW, KIND, LLAMA_8B, LLAMA_70B, PLAIN, stepping
+
+from models import catalog
+from models.forward_pass import graph_sizes, padded
+
+US = 1e6
+EAGLE3, MEDUSA, LOOKAHEAD = KIND["eagle3"], KIND["medusa"], KIND["lookahead"]
+EAGLE, NGRAM = KIND["eagle"](k=3), KIND["ngram"](k=3)
+DEEP = KIND["draft_model"](draft="qwen3-0.6b", k=3)
+ONE_B = KIND["draft_model"](draft="llama-3.2-1b", k=4)
+
+
+def us(seconds):
+    return US * float(seconds)
+
+
+def close(expected):
+    return pytest.approx(expected, rel=1e-11)
+
+
+# The whole step of plain decoding
+
+
+@pytest.mark.parametrize(
+    ("n", "ctx", "m"), [(1, 0, 1), (1, 500, 1), (3, 3000, 4), (16, 16_384, 16), (61, 80_000, 64)]
+)
+def test_plain_step_of_llama_8b(n, ctx, m):
+    expected = by_hand.layers(m, LLAMA_8B) + by_hand.head(n, 4096, 128256)
+    expected += by_hand.kv_read(ctx, LLAMA_8B)
+    assert us(stepping().decode(n, ctx)) == close(expected)
+    assert us(stepping(engine="vllm_0.10").decode(n, ctx)) == close(expected + 645)
+
+
+@pytest.mark.parametrize(("n", "ctx", "m"), [(1, 500, 1), (16, 16_384, 16), (50, 80_000, 56)])
+def test_plain_step_of_llama_70b_on_four_gpus(n, ctx, m):
+    expected = by_hand.layers(m, LLAMA_70B, 4) + by_hand.head(n, 8192, 128256, 4)
+    expected += by_hand.kv_read(ctx, LLAMA_70B, 4)
+    assert us(stepping(target="llama-3.1-70b", tp=4).decode(n, ctx)) == close(expected)
+
+
+def test_fp8_weights_keep_a_bf16_head():
+    expected = by_hand.layers(16, LLAMA_8B, fp8=True) + by_hand.head(16, 4096, 128256)
+    assert us(stepping(weights="fp8").decode(16, 0)) == close(expected)
+
+
+def test_mixture_step_replaces_the_feed_forward_block():
+    hit = 8 * (1 - 0.75**4)
+    experts = US * hit * 3 * 4096 * 14336 / 2 * 2 / (0.86 * BW) + 12 + by_hand.gemm(4, 8, 4096)
+    layer = by_hand.gemm(4, 24 * 128, 4096) + by_hand.gemm(4, 4096, 16 * 128) + experts + 12.47
+    # elementwise kernels see the two experts of a token
+    layer += by_hand.elementwise(4, LLAMA_8B._replace(i=2 * 14336), 2)
+    layer += 2 * by_hand.all_reduce(2 * 4 * 4096, 2)
+    expected = 32 * layer + by_hand.head(4, 4096, 32000, 2)
+    assert us(stepping(target="mixtral-8x7b", tp=2).decode(4, 0)) == close(expected)
+
+
+def test_shared_experts_and_leading_dense_layers():
+    glm = catalog.transformer("glm-4.5-air")
+    alone = glm.model_copy(update={"shared_experts": 0})
+    both = [stepping(target=net) for net in (glm, alone)]
+    shared = by_hand.gemm(1, 2 * 1408, 4096) + by_hand.gemm(1, 4096, 1408)
+    extra = np.diff([us(s.breakdown(1, 0)["weights"]) for s in both])[0]
+    assert extra == close(-45 * shared)
+    dense = stepping(target=glm.model_copy(update={"dense_layers": 2}))
+    block = by_hand.gemm(1, 2 * 10944, 4096) + by_hand.gemm(1, 4096, 10944)
+    mixed = US * 8 * 3 * 4096 * 1408 * 2 / (0.86 * BW) + 12 + by_hand.gemm(1, 128, 4096) + shared
+    more = us(dense.breakdown(1, 0)["weights"]) - us(both[0].breakdown(1, 0)["weights"])
+    assert more == pytest.approx(block - mixed, rel=1e-9)
+
+
+# One step, three ways of asking
+
+EVERY = {
+    "plain": PLAIN,
+    "eagle": EAGLE,
+    "eagle tree": KIND["eagle"](tree="eagle_25"),
+    "eagle2": KIND["eagle2"](),
+    "eagle3": EAGLE3(k=2),
+    "draft model": ONE_B,
+    "medusa chain": MEDUSA(),
+    "medusa tree": MEDUSA(tree="medusa_63"),
+    "lookahead": LOOKAHEAD(w=4, n=3, g=4),
+    "ngram": NGRAM,
+}
+
+
+@pytest.mark.parametrize("engine", ["vllm_0.10", "vllm_0.15", "vllm_v0", "transformers"])
+@pytest.mark.parametrize("name", EVERY)
+def test_decode_is_mixed_and_the_sum_of_its_parts(name, engine):
+    step = stepping(EVERY[name], engine=engine, top_p=True, max_num_seqs=16)
+    width = EVERY[name].verify_tokens
+    for n, ctx in ((1, 0), (1, 700), (5, 12_000), (16, 200_000)):
+        decode = step.decode(n, ctx)
+        assert step.mixed(n, ctx, n * width, width * ctx) == pytest.approx(decode, rel=1e-12)
+        assert sum(step.breakdown(n, ctx).values()) == pytest.approx(decode, rel=1e-12)
+
+
+@pytest.mark.parametrize("strategy", [PLAIN, EAGLE, DEEP, MEDUSA(tree="medusa_63")])
+def test_decode_is_affine_in_the_context_unless_a_floor_binds(strategy):
+    step = stepping(strategy, target="qwen3-8b", max_num_seqs=16)
+    at = [step.decode(4, ctx) for ctx in (0, 1000, 2000, 40_000)]
+    assert at[1] - at[0] == pytest.approx(at[2] - at[1], rel=1e-9)
+    qwen = LLAMA_8B._replace(layers=36)
+    width = strategy.verify_tokens
+    slope = max(by_hand.kv_read(1000, qwen), by_hand.attend(1000 * width, qwen))
+    passes = 3 / 36 if strategy is EAGLE else 0.0
+    # the floor of a deep draft hides its own context to about 15,000 tokens
+    assert us(at[1] - at[0]) == pytest.approx(slope * (1 + passes), rel=1e-9)
+    linear = at[0] + 40 * (at[1] - at[0])
+    if strategy is DEEP:
+        assert at[3] > linear + 1e-3
+    else:
+        assert at[3] == pytest.approx(linear, rel=1e-12)
+
+
+# CUDA graphs: tokens are padded to the next captured size
+
+
+def sizes(engine, width, seqs, decode_only=True, budget=8192):
+    rule = catalog.engine(engine).graphs
+    return graph_sizes(rule, width, min(2 * seqs, budget), decode_only)
+
+
+def test_captured_sizes_by_version():
+    eights, plain = [1, 2, 4, *range(8, 513, 8)], [1, 2, 4, *range(8, 249, 8), *range(256, 513, 16)]
+    assert sizes("vllm_0.10", 1, 1024) == eights
+    assert sizes("vllm_0.10", 4, 1024) == eights
+    assert sizes("vllm_0.15", 1, 1024) == plain
+    # K+1 = 4: every size a multiple of 4; K+1 = 3: 512 rounds to 513, above the largest
+    assert sizes("vllm_0.15", 4, 1024) == plain[2:]
+    assert sizes("vllm_0.15", 4, 1024, decode_only=False) == plain[2:]
+    threes = sizes("vllm_0.15", 3, 1024)
+    assert threes[:6] == [3, 6, 9, 18, 24, 33]
+    assert threes[-1] == 498
+    assert all(size % 3 == 0 for size in threes)
+    # Model Runner V2: full graphs of decode steps round, piecewise graphs of mixed steps do not
+    assert sizes("vllm_0.24", 3, 1024) == threes
+    assert sizes("vllm_0.24", 3, 1024, decode_only=False) == plain
+    assert sizes("transformers", 4, 1024) == []
+
+
+def test_the_largest_captured_size_follows_the_limits():
+    # 2 max_num_seqs to 0.12, 2 max_num_seqs (K+1) from 0.13
+    assert sizes("vllm_0.10", 4, 16)[-1] == 32
+    assert sizes("vllm_0.15", 4, 16)[-1] == 128
+    assert sizes("vllm_0.15", 1, 16)[-1] == 32
+    assert sizes("vllm_0.15", 4, 512)[-1] == 512
+
+
+def test_tokens_are_padded_to_the_next_size_and_not_above_the_largest():
+    m = padded([1, 2, 4, 8, 16], 40)
+    assert m[:10].tolist() == [0, 1, 2, 4, 4, 8, 8, 8, 8, 16]
+    assert m[16:].tolist() == list(range(16, 40))
+    assert padded([4, 8, 16], 14).tolist() == [0, 4, 4, 4, 4, 8, 8, 8, 8, 9, 10, 11, 12, 13]
+    assert padded([], 3).tolist() == [0, 1, 2]
+
+
+def test_model_runner_v2_pads_full_graphs_to_whole_sequences_and_mixed_steps_not():
+    step = stepping(KIND["eagle"](k=4), engine="vllm_0.24")
+    verify = [by_hand.layers(m, LLAMA_8B) + by_hand.head(15, 4096, 128256) for m in (20, 16)]
+    draft = step.draft_s(3, 15, 0, 0, 0)
+    assert us(step.decode(3, 0) - draft) == close(verify[0])
+    assert us(step.mixed(3, 0, 15, 0) - draft) == close(verify[1])
+
+
+def test_padding_reaches_the_gemms_but_not_the_head():
+    step, eager = stepping(max_num_seqs=300), stepping(max_num_seqs=300, engine="transformers")
+    for n, m in ((9, 16), (249, 256), (257, 272)):
+        expected = by_hand.layers(m, LLAMA_8B) + by_hand.head(n, 4096, 128256)
+        assert us(step.decode(n, 0)) == close(expected)
+        bare = by_hand.layers(n, LLAMA_8B) + by_hand.head(n, 4096, 128256)
+        assert us(eager.decode(n, 0) - eager.host_s(n)) == close(bare)
+    above = stepping(EAGLE, max_num_seqs=140)
+    assert us(above.breakdown(130, 0)["elementwise"]) == close(
+        32 * by_hand.elementwise(520, LLAMA_8B)
+    )
+
+
+# Verification
+
+
+@pytest.mark.parametrize(("strategy", "width"), [(EAGLE, 4), (MEDUSA(tree="medusa_63"), 64)])
+def test_verification_computes_every_row_and_reads_the_context_once(strategy, width):
+    ctx = 60_000
+    parts = stepping(strategy, engine="transformers", max_num_seqs=4).breakdown(2, ctx)
+    rows = 2 * width
+    read, compute = by_hand.kv_read(ctx, LLAMA_8B), by_hand.attend(width * ctx, LLAMA_8B)
+    assert us(parts["kv"]) == close(max(read, compute))
+    assert (compute > read) is (width == 64)
+    assert us(parts["lm_head"]) == close(by_hand.head(rows, 4096, 128256))
+    whole = parts["weights"] + parts["attention"] + parts["elementwise"]
+    assert us(whole) == close(by_hand.layers(rows, LLAMA_8B))
+
+
+def test_lookahead_verifies_window_and_guesses_in_one_pass():
+    step = stepping(LOOKAHEAD(w=15, n=5, g=15), engine="transformers", max_num_seqs=2)
+    expected = by_hand.layers(120, LLAMA_8B) + by_hand.head(120, 4096, 128256)
+    assert us(step.decode(1, 0) - step.host_s(1)) == close(expected)
+
+
+# Sampling and host
+
+
+@pytest.mark.parametrize(
+    ("engine", "n", "row", "draft_row"),
+    [
+        ("vllm_0.15", 1, 0.215e-3, 0.215e-3),
+        ("vllm_0.15", 16, 0.215e-3, 0.215e-3),
+        ("vllm_0.17", 16, 0.030e-3, 0.030e-3),
+        ("vllm_0.22", 16, 0.007e-3, 0.030e-3),
+    ],
+)
+def test_top_p_sampling_sees_every_verified_row(engine, n, row, draft_row):
+    plain, eagle = (stepping(s, engine=engine, top_p=True) for s in (PLAIN, EAGLE))
+    assert us(plain.breakdown(n, 0)["sampling"]) == close(n * 128256 * row)
+    expected = n * 128256 * row + 3 * n * 128256 * draft_row
+    assert us(eagle.breakdown(n, 0)["sampling"]) == close(expected)
+    assert stepping(EAGLE, engine=engine).breakdown(n, 0)["sampling"] == 0.0
+
+
+def test_triton_takes_over_from_the_sort_at_eight_rows():
+    step = stepping(engine="vllm_0.17", top_p=True)
+    found = [us(step.breakdown(n, 0)["sampling"]) / 128256 / n for n in (1, 7, 8)]
+    assert found == pytest.approx([0.215e-3, 0.215e-3, 0.030e-3])
+
+
+@pytest.mark.parametrize(
+    ("engine", "strategy", "expected"),
+    [
+        ("vllm_0.10", PLAIN, 645),
+        ("vllm_0.10", EAGLE, 755),
+        ("vllm_0.15", PLAIN, 0),
+        ("vllm_0.15", EAGLE, 0),
+        ("vllm_0.15", EAGLE3(), 0),
+        ("vllm_0.15", ONE_B, 755),
+        ("vllm_0.15", MEDUSA(), 755),
+        ("vllm_0.28", ONE_B, 0),
+        # the CPU proposer: 15 us and 1.5 us a sequence
+        ("vllm_0.15", NGRAM, 755 + 15 + 1.5 * 10),
+        ("vllm_0.33", NGRAM, 0),
+        ("vllm_v0", PLAIN, 1440 + 280 * 10),
+        ("vllm_v0", MEDUSA(), 4840 + 824 * 10),
+    ],
+)
+def test_host_time_of_ten_sequences(engine, strategy, expected):
+    step = stepping(strategy, engine=engine)
+    assert us(step.breakdown(10, 0)["host"]) == pytest.approx(expected, abs=1e-6)
+    assert us(step.host_s(10)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_engines_of_2023_wait_by_group_size():
+    host = {
+        tp: us(stepping(target="llama-2-70b", engine="tgi_2023", tp=tp).host_s(1))
+        for tp in (2, 4, 8)
+    }
+    assert host == pytest.approx({2: 10_000, 4: 14_000, 8: 21_000}, rel=0.03)
+
+
+# Mixed steps
+
+
+def test_a_prompt_shares_the_step_of_the_decodes():
+    n, ctx, chunk, pairs = 8, 8000, 1000, 1000**2 / 2
+    found = stepping().mixed(n, ctx, n, ctx, chunk, chunk, pairs, finishing=1)
+    expected = by_hand.layers(1008, LLAMA_8B) + by_hand.head(9, 4096, 128256)
+    expected += by_hand.kv_read(ctx + chunk, LLAMA_8B) + by_hand.attend(pairs, LLAMA_8B)
+    assert us(found) == close(expected)
+    unfinished = stepping().mixed(n, ctx, n, ctx, chunk, chunk, pairs)
+    head = by_hand.head(9, 4096, 128256) - by_hand.head(8, 4096, 128256)
+    assert us(found - unfinished) == pytest.approx(head, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_steps_grow_with_sequences_and_context(name):
+    step = stepping(EVERY[name], engine="transformers", max_num_seqs=32)
+    by_n = [step.decode(n, 1000 * n) for n in range(1, 32)]
+    by_ctx = [step.decode(8, ctx) for ctx in range(0, 100_000, 5000)]
+    assert all(a < b for a, b in pairwise(by_n))
+    assert all(a < b for a, b in pairwise(by_ctx))
