@@ -73,13 +73,12 @@ def flat_path(paths: Paths, prompt: Counts, rules: Rules, drafted: int) -> Path:
         Draft tokens a step, where ``paths`` leaves them constant.
     """
     starts, lengths = paths.offsets[:-1], np.diff(paths.offsets)
-    before = np.cumsum(paths.emitted) - paths.emitted
     some = lengths > 0
-    first = np.zeros(len(prompt), dtype=np.int64)
-    first[some] = before[starts[some]]
-    prefilled = np.repeat(prompt, lengths)
-    context = prefilled + 1 + before - np.repeat(first, lengths)
-    growth = block_growth(context, prefilled, rules, starts[some])
+    starts, lengths, prompt = starts[some], lengths[some], prompt[some]
+    context = np.cumsum(paths.emitted)
+    context -= paths.emitted
+    context += np.repeat(prompt + 1 - context[starts], lengths)
+    growth = block_growth(context, starts, prompt, rules)
     constant = np.broadcast_to(np.int64(drafted), paths.emitted.shape)
     return Path(
         _sums(paths.emitted, growth, paths.width, context),
@@ -89,23 +88,29 @@ def flat_path(paths: Paths, prompt: Counts, rules: Rules, drafted: int) -> Path:
 
 
 def _sums(emitted: Counts, growth: Counts, width: Counts | None, context: Counts) -> Counts:
-    varying = [] if width is None else [width, width * context]
-    return np.stack([emitted, growth, *varying])
+    varying = () if width is None else (width, width * context)
+    return np.stack((emitted, growth, *varying))
 
 
-def block_growth(context: Counts, prefilled: Counts, rules: Rules, starts: Counts) -> Counts:
+def block_growth(context: Counts, starts: Counts, prefilled: Counts, rules: Rules) -> Counts:
     """KV blocks each step adds, given the context before it.
 
-    ``starts`` are the indices at which a sequence begins; it holds the blocks of ``prefilled``
-    tokens before its first step.
+    Parameters
+    ----------
+    context : int64, shape (steps,)
+        Context before each step, sequences end to end.
+    starts, prefilled : int64, shape (sequences,)
+        Where each sequence begins, and the tokens whose blocks it holds before that.
+    rules : Rules
     """
     if rules.preemption == "never":
         return np.zeros(len(context), dtype=np.int64)
     block = rules.block_tokens
-    held = -(-(context - 1 + rules.slots) // block)
-    growth = np.diff(held, prepend=0)
-    growth[starts] = held[starts] - -(-prefilled[starts] // block)
-    return np.maximum(growth, 0)
+    held = (context + (rules.slots - 1 + block - 1)) // block
+    growth = np.empty_like(held)
+    np.subtract(held[1:], held[:-1], out=growth[1:])
+    growth[starts] = held[starts] - -(-prefilled // block)
+    return growth
 
 
 def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: Rules) -> Path:
@@ -133,6 +138,6 @@ def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: 
     emitted = rest.emitted.copy()
     emitted[-1] -= int(ends[n_steps - 1]) - missing
     context = produced_ctx + np.cumsum(emitted) - emitted
-    growth = block_growth(context, np.full(n_steps, prefilled), rules, np.zeros(1, dtype=np.int64))
+    growth = block_growth(context, np.zeros(1, dtype=np.int64), np.array([prefilled]), rules)
     width = rest.sums[2] if len(rest.sums) > 2 else None
     return rest._replace(sums=_sums(emitted, growth, width, context))
