@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -131,6 +132,7 @@ def _run_point(
             "hypothetical": setup.hypothetical,
             **served.row,
             **_memory(setup, served.recorders),
+            "rejected_because": _refusals(served.recorders),
         }
         comparison.complete(row, setup, operating_point(served.recorders, setup))
         row["verdict"] = verdict(row)
@@ -220,6 +222,14 @@ def _keep(
         if keep_steps:
             steps = step_columns(served.recorders[replication])
             result.steps.append(RunTable(point.values, strategy, replication, steps))
+
+
+def _refusals(recorders: list[Recorder]) -> dict[str, int]:
+    """Rejected requests by reason, over all replications."""
+    counts: Counter[str] = Counter()
+    for recorder in recorders:
+        counts.update(recorder.log.refusals)
+    return dict(sorted(counts.items()))
 
 
 def _memory(setup: Setup, recorders: list[Recorder]) -> dict[str, Any]:

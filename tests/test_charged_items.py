@@ -133,10 +133,13 @@ def test_slots_decide_how_many_run(monkeypatch):
 
 
 def test_slots_cause_preemptions(monkeypatch):
-    case = Case("{kind: eagle3, k: 5, acceptance: {tau: 2.6}}", users=8, requests=40, prompt=64)
-    charged = case.forecast(n_blocks=100)
+    case = Case("{kind: eagle3, k: 5, acceptance: {tau: 2.6}}", users=32, requests=160, prompt=64)
+    charged = case.forecast(n_blocks=200)
     monkeypatch.setattr(setups, "kv_slots", lambda *_: 1)
-    assert case.forecast(n_blocks=100).preemptions < charged.preemptions
+    free = case.forecast(n_blocks=200)
+    # 17 slots are a block and more beside the 5 to 12 of a sequence
+    assert charged.preemptions > 1.1 * free.preemptions > 0
+    assert charged.tokens_per_s < 0.97 * free.tokens_per_s
 
 
 def test_the_draft_reads_the_prompt_too(monkeypatch):
@@ -183,8 +186,8 @@ def test_gpus_of_a_group_exchange_activations(monkeypatch, strategy):
     case = Case(strategy, target="llama-3.1-70b", tp=4)
     charged = case.forecast()
     monkeypatch.setattr(Kernels, "all_reduce", lambda self, size, tp: np.zeros(np.shape(size)))
-    # 160 all-reduces of 5 us of a step near 16 ms
-    assert 1.04 < charged.tpot_s / case.forecast().tpot_s < 1.08
+    # 160 all-reduces of 5 us of a step near 16 ms, more where prompts share it
+    assert 1.04 < charged.tpot_s / case.forecast().tpot_s < 1.12
 
 
 def test_the_head_runs_on_every_verified_row(monkeypatch):

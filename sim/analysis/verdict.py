@@ -55,7 +55,9 @@ def _notes(row: Row) -> list[str]:
     if row["preemptions"]:
         notes.append(f"KV memory full: {row['preemptions']} preemptions")
     if row["rejected"]:
-        notes.append(f"{row['rejected']} requests rejected")
+        reasons = row.get("rejected_because") or {}
+        why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        notes.append(f"{row['rejected']} requests rejected" + (f": {why}" if why else ""))
     return notes
 
 

@@ -24,8 +24,8 @@ class Arrivals(Protocol):
         """Time before which no arrival, known or not, can happen."""
         ...
 
-    def pop(self) -> tuple[float, int, Request | None]:
-        """Take the next arrival: time, row, request (None: the engine must reject it)."""
+    def pop(self) -> tuple[float, int, Request | str]:
+        """Take the next arrival: time, row, request (or why it is rejected)."""
         ...
 
     def answered(self, now_s: float) -> float | None:
@@ -36,14 +36,14 @@ class Arrivals(Protocol):
 class OpenArrivals:
     """Arrivals at times fixed in advance."""
 
-    def __init__(self, requests: Requests, intake: Iterator[Request | None]) -> None:
+    def __init__(self, requests: Requests, intake: Iterator[Request | str]) -> None:
         self._times = requests.arrival_s.tolist()
         self._intake = intake
         self._next = 0
         self.next_s: float = self._times[0]
         self.horizon_s: float = self._times[0]
 
-    def pop(self) -> tuple[float, int, Request | None]:
+    def pop(self) -> tuple[float, int, Request | str]:
         """Take the next arrival."""
         row, now = self._next, self.next_s
         self._next = row + 1
@@ -62,7 +62,7 @@ class ClosedArrivals:
     Rows of the workload are taken in the order in which requests are sent.
     """
 
-    def __init__(self, requests: Requests, intake: Iterator[Request | None]) -> None:
+    def __init__(self, requests: Requests, intake: Iterator[Request | str]) -> None:
         assert requests.users is not None
         self._intake = intake
         self._left = len(requests.prompt_tokens)
@@ -80,7 +80,7 @@ class ClosedArrivals:
         """Time of the next request already due."""
         return self._sends[0][0] if self._sends and self._left else math.inf
 
-    def pop(self) -> tuple[float, int, Request | None]:
+    def pop(self) -> tuple[float, int, Request | str]:
         """Take the next arrival."""
         now, _ = heapq.heappop(self._sends)
         row = self._row
@@ -96,7 +96,7 @@ class ClosedArrivals:
         return now_s + self._think_s
 
 
-def make_arrivals(requests: Requests, intake: Iterator[Request | None]) -> Arrivals:
+def make_arrivals(requests: Requests, intake: Iterator[Request | str]) -> Arrivals:
     """Open or closed arrivals, as the workload asks."""
     if requests.users is None:
         return OpenArrivals(requests, intake)

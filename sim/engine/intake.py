@@ -16,8 +16,12 @@ from sim.scenario.workload import Requests
 CHUNK = 128
 
 
+TOO_LONG = "longer than max_model_len"
+TOO_LARGE = "larger than the whole KV pool"
+
+
 class Intake:
-    """Requests in order of their row; None for one the engine must reject.
+    """Requests in order of their row; the reason in place of one the engine must reject.
 
     Parameters
     ----------
@@ -34,19 +38,19 @@ class Intake:
         self._requests, self._law, self._rules = requests, law, rules
         self._seed, self._drafted = seed, drafted
 
-    def __iter__(self) -> Iterator[Request | None]:
+    def __iter__(self) -> Iterator[Request | str]:
         total = len(self._requests.prompt_tokens)
         for first in range(0, total, CHUNK):
             yield from self._chunk(first, min(first + CHUNK, total))
 
-    def _chunk(self, first: int, last: int) -> Iterator[Request | None]:
+    def _chunk(self, first: int, last: int) -> Iterator[Request | str]:
         rows, ids = self._requests, np.arange(first, last)
         prompt, output = rows.prompt_tokens[first:last], rows.output_tokens[first:last]
         paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last])
         flat = flat_path(paths, prompt, self._rules, self._drafted)
         shared = self._shared_blocks(prompt, rows.prefix_tokens[first:last])
         columns = zip(
-            self._fits(prompt, output).tolist(),
+            self._refused(prompt, output).tolist(),
             prompt.tolist(),
             output.tolist(),
             rows.group[first:last].tolist(),
@@ -57,9 +61,9 @@ class Intake:
             strict=False,
         )
         for number, column in enumerate(columns, first):
-            fits, prompt_tokens, output_tokens, group, blocks, begin, end, totals = column
-            if not fits:
-                yield None
+            reason, prompt_tokens, output_tokens, group, blocks, begin, end, totals = column
+            if reason:
+                yield reason
                 continue
             path = flat.cut(begin, end)
             request = Request(number, prompt_tokens, output_tokens, path, totals)
@@ -67,11 +71,12 @@ class Intake:
                 request.group, request.group_blocks = (group, blocks), blocks
             yield request
 
-    def _fits(self, prompt: Counts, output: Counts) -> NDArray[np.bool_]:
-        """Whether a request can ever be served: its length, and its blocks when alone."""
+    def _refused(self, prompt: Counts, output: Counts) -> NDArray[np.str_]:
+        """Why a request can never be served, by its length or its blocks when alone; else empty."""
         rules = self._rules
         blocks = -(-(prompt + output - 1 + rules.slots) // rules.block_tokens)
-        return (prompt + output <= rules.max_model_len) & (blocks <= rules.n_blocks)
+        large = np.where(blocks > rules.n_blocks, TOO_LARGE, "")
+        return np.where(prompt + output > rules.max_model_len, TOO_LONG, large)
 
     def _shared_blocks(self, prompt: Counts, prefix: Counts) -> Counts:
         """Full prefix blocks a hit can reach: never the last prompt token, nor a dropped block."""

@@ -41,7 +41,10 @@ class StepTotals:
 
 @dataclass
 class RequestLog:
-    """Columns of the request table, by request id; NaN where it did not happen."""
+    """Columns of the request table, by request id; NaN where it did not happen.
+
+    ``refusals`` counts rejected requests by reason.
+    """
 
     total: int
     replica: list[int] = field(init=False)
@@ -55,6 +58,7 @@ class RequestLog:
     drafted: list[int] = field(init=False)
     accepted: list[int] = field(init=False)
     preemptions: list[int] = field(init=False)
+    refusals: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         n = self.total
@@ -64,9 +68,10 @@ class RequestLog:
         self.schedule_s, self.first_token_s = [NAN] * n, [NAN] * n
         self.finish_s, self.arrival_s = [NAN] * n, [NAN] * n
 
-    def reject(self, number: int) -> None:
+    def reject(self, number: int, reason: str) -> None:
         """The engine refused request ``number``."""
         self.status[number] = "rejected"
+        self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """A request emitted its last token at ``now_s``."""

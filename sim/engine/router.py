@@ -55,8 +55,8 @@ class Router:
         while arrivals.next_s <= until_s:
             now_s, row, request = arrivals.pop()
             log.arrival_s[row] = now_s
-            if request is None:
-                log.reject(row)
+            if isinstance(request, str):
+                log.reject(row, request)
                 self.answered(now_s)
                 continue
             request.ready_s = now_s + self._request_s

@@ -14,65 +14,74 @@ _COMMON_KEYS = frozenset({"kind", "label", "hypothetical"})
 
 _TEMPLATE = """\
 # Which strategy should serve this model at this load? Keys behind a '#' are optional.
+# Run it with `speccast run FILE`; `speccast explain FILE` takes one engine step apart.
 hardware:
   gpu: {gpu:<26} # speccast catalog hardware
   # gpus: {tp:<23} # GPUs paid for; default tp x replicas
-  # profile: h100_sxm           # kernel constants; default the GPU's own
-  # price_per_gpu_hour: 2.9     # USD; default a dated list price
+  # profile: h100_sxm             # kernel constants; default the GPU's own
+  # price_per_gpu_hour: 2.9       # USD; default a dated list price
 
 model:
   transformer: {transformer:<18} # speccast catalog transformers, or a config.json
   tp: {tp:<27} # tensor-parallel GPUs a replica
-  # replicas: 1                 # copies behind the router; default as many as the GPUs hold
-  # weights: bf16               # bf16, fp8, int8, int4
-  # kv: bf16                    # bf16, fp8
+  # replicas: 1                   # copies behind the router; default as many as the GPUs hold
+  # weights: bf16                 # bf16, fp8, int8, int4
+  # kv: bf16                      # bf16, fp8
 
 engine:
-  name: vllm_0.15               # speccast catalog engines
-  # max_num_seqs: 256           # most sequences a step; default the engine's
-  # max_num_batched_tokens: 8192
-  # max_model_len: 32768        # longest prompt plus output; default the model's, at most this
+  name: vllm_0.15                 # speccast catalog engines
+  # max_num_seqs: 256             # most sequences a step; default the engine's
+  # max_num_batched_tokens: 8192  # most tokens a step; default the engine's
+  # max_model_len: 32768          # longest prompt plus output; default the model's, at most this
   # gpu_memory_utilization: 0.9
-  # router: least_outstanding   # or round_robin
+  # router: least_outstanding     # or round_robin
 
 workload:
   arrivals: {{kind: poisson, rate_per_s: 4}}
   # arrivals: {{kind: constant, rate_per_s: 4}}
   # arrivals: {{kind: gamma, rate_per_s: 4, cv: 2}}              # bursty above cv 1
-  # arrivals: {{kind: closed_loop, users: 32, think_s: 0, stagger_s: 0}}
-  requests: 1000                # in one replication
-  # sampling: default           # greedy, top_p, or as the model's own config says
-  streams:                      # shares sum to 1
+  # arrivals: {{kind: closed_loop, users: 32, think_s: 0, stagger_s: 2}}
+  requests: 1000                  # in one replication; a closed loop needs many a user
+  # sampling: default             # greedy, top_p, or as the model's own config says
+  streams:                        # shares sum to 1
     - name: chat
       share: 0.7
       prompt_tokens: {{kind: lognormal, mean: 500, cv: 0.8}}     # min: and max: cut any length
       output_tokens: {{kind: lognormal, mean: 250, cv: 0.7}}
       prefix: {{tokens: 200, groups: 10, order: random}}         # shared system prompts; or
-                                # {{tokens: all, groups: 100, order: cycle}}: prompts recur
+                                  # {{tokens: all, groups: 100, order: cycle}}: prompts recur
     - name: sql
       share: 0.3
       prompt_tokens: {{kind: normal, mean: 900, sd: 100}}        # or {{kind: fixed, value: 900}}
       output_tokens: {{kind: empirical, values: [60, 120, 300], weights: [2, 5, 1]}}
-      domain: sql               # acceptance may differ: acceptance: {{by_domain: {{sql: ...}}}}
+      domain: sql                 # acceptance may differ by domain, see below
 
-strategies:                     # plain decoding is the baseline; `hypothetical: true` allows what
-  - {{kind: autoregressive}}      # the engine version cannot run, `label: name` renames a row
-  - {{kind: eagle3, k: 3}}        # add acceptance: {{tau: 2.4}} measured on your own traffic
+# Plain decoding is the baseline. `label: name` renames a row, `hypothetical: true` allows what the
+# engine version cannot run. Acceptance is published unless you state yours, in one of these ways:
+#   acceptance: {{tau: 2.4}}                        tokens a step of this very strategy
+#   acceptance: {{tau_at_k: 2.4, at_k: 3}}          tokens a step at another K
+#   acceptance: {{alpha: 0.7}}                      chance of a draft token, all before accepted
+#   acceptance: {{alpha_by_pos: [0.75, 0.7, 0.7]}}  the same by position
+#   acceptance: {{catalog: NAME}}                   speccast catalog acceptance
+#   acceptance: {{tau: 2.4, by_domain: {{sql: {{tau: 1.9}}}}}}
+strategies:
+  - {{kind: autoregressive}}
+  - {{kind: eagle3, k: 3}}
   - {{kind: ngram, k: 3}}
 {strategies}
-slo:                            # p50, p90, p95, p99 of ttft_s, tpot_s, e2e_s, in seconds
+slo:                              # p50, p90, p95, p99 of ttft_s, tpot_s, e2e_s, in seconds
   ttft_s: {{p95: 0.5}}
   tpot_s: {{p95: 0.05}}
   # e2e_s: {{p99: 30}}
-  # attainment: 0.99            # share of requests that must meet every bound
+  # attainment: 0.99              # share of requests that must meet every bound
 
 run:
   seed: 1
-  # replications: 1             # independent repeats
-  # warmup: auto                # or the share of requests left out at the start
-  # band: true                  # also run at the low and high end of the band
+  # replications: 1               # independent repeats
+  # warmup: auto                  # or the share of requests left out at the start
+  # band: true                    # also run at the low and high end of the band
 
-# vary:                         # all combinations, one run each
+# vary:                           # all combinations, one run each
 #   workload.arrivals.rate_per_s: [2, 4, 8]
 #   strategies[1].k: [2, 3, 5]
 """
@@ -114,7 +123,7 @@ def _scalar(text: str) -> str:
 
 def _strategies() -> str:
     """Comment lines: every strategy and the keys it takes."""
-    lines = []
+    lines = ["  # the others, and the keys each takes:\n"]
     for kind, strategy in strategy_types().items():
         if kind == BASELINE:
             continue
