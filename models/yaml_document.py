@@ -67,11 +67,14 @@ class Document:
         File the text came from.
     lines : dict
         Line of each dotted key, from 1.
+    comment : str
+        Text of a comment in the very first line, empty where there is none.
     """
 
     data: Any
     path: str
     lines: dict[str, int] = field(default_factory=dict, repr=False)
+    comment: str = ""
 
     def line(self, key: Key) -> int | None:
         """Line of a key, or of its nearest parent in the file; None when nothing is known."""
@@ -93,6 +96,8 @@ class Reader:
         self.events: Iterator[Any] = yaml.parse(text, Loader=_LOADER)
         self.path = path
         self.lines: dict[str, int] = {}
+        first = text.partition("\n")[0]
+        self.comment = first.lstrip("# ").rstrip() if first.startswith("#") else ""
 
     def document(self) -> Document:
         """Read the one document there must be."""
@@ -109,7 +114,7 @@ class Reader:
         after = next(self.events)
         if not isinstance(after, yaml.StreamEndEvent):
             raise self._error(after, (), "several documents in one file are not allowed")
-        return Document(data, self.path, self.lines)
+        return Document(data, self.path, self.lines, self.comment)
 
     def _error(self, event: Any, where: tuple[str | int, ...], message: str) -> InputError:
         return InputError(self.path, event.start_mark.line + 1, dotted(where), message)

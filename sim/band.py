@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from models import catalog
+from models.acceptance import Acceptance
 from models.profile import Residual
 from models.schema import Basis
 from sim.setup import Setup
@@ -51,28 +53,44 @@ def _basis(setup: Setup, residual: Residual) -> Basis:
         if deployment.engine.is_async(strategy.kind):
             # Speculation was scored on synchronous engines only.
             bases.append("extrapolated")
+        acceptance = getattr(strategy, "acceptance", None)
+        if acceptance is not None and _measured_elsewhere(acceptance, deployment.target.name):
+            bases.append("extrapolated")
     if setup.hypothetical:
         bases.append("assumed")
     return max(bases, key=_WORST.index)
 
 
+def _measured_elsewhere(acceptance: Acceptance, target: str) -> bool:
+    """Whether a catalogue entry of another target model stands in."""
+    if acceptance.catalog is None:
+        return False
+    return bool(catalog.entry("acceptance", acceptance.catalog)["target"] != target)
+
+
 def latency_band(
     value: float | None, fast: float | None, slow: float | None, scale: Scale
 ) -> dict[str, Any] | None:
-    """Interval of a latency between its re-runs; no upper bound where the slow one saturates."""
-    if value is None:
-        return None
-    lo = min(value, fast if fast is not None else value)
-    hi = None if slow is None else max(value, slow)
-    return {"lo": lo, "hi": hi, "level": scale.level, "basis": scale.basis}
+    """Interval of a latency and its re-runs; no upper bound where the slow one saturates."""
+    lo, hi = _span(value, fast, slow)
+    return None if lo is None else _band(lo, None if slow is None else hi, scale)
 
 
 def gain_band(
     value: float | None, fast: float | None, slow: float | None, scale: Scale
 ) -> dict[str, Any] | None:
     """Interval of a speedup or rate; no lower bound where the slow re-run saturates."""
+    lo, hi = _span(value, fast, slow)
+    return None if hi is None else _band(None if slow is None else lo, hi, scale)
+
+
+def _span(value: float | None, *ends: float | None) -> tuple[float | None, float | None]:
+    """Smallest and largest: a faster step does not always mean an earlier first token."""
     if value is None:
-        return None
-    hi = max(value, fast if fast is not None else value)
-    lo = None if slow is None else min(value, slow)
+        return None, None
+    known = [value, *(end for end in ends if end is not None)]
+    return min(known), max(known)
+
+
+def _band(lo: float | None, hi: float | None, scale: Scale) -> dict[str, Any]:
     return {"lo": lo, "hi": hi, "level": scale.level, "basis": scale.basis}

@@ -96,6 +96,8 @@ def run(
     scenario = dump.plain(scenario_file.resolved)
     scenario["hardware"]["gpus"] = first.gpus
     scenario["model"]["replicas"] = first.replicas
+    if scenario_file.document.comment:
+        result.document["question"] = scenario_file.document.comment
     result.document.update(
         scenario=scenario,
         seed=scenario_file.resolved.run.seed,

@@ -128,8 +128,8 @@ def test_slots_decide_how_many_run(monkeypatch):
     monkeypatch.setattr(setups, "kv_slots", lambda *_: 1)
     free = case.forecast(n_blocks=100)
     # 64 slots are 4 blocks beside the 5 to 12 of a sequence
-    assert charged.running < 0.85 * free.running
-    assert charged.tokens_per_s < 0.9 * free.tokens_per_s
+    assert charged.running < 0.8 * free.running
+    assert charged.tokens_per_s < 0.95 * free.tokens_per_s
 
 
 def test_slots_cause_preemptions(monkeypatch):

@@ -33,6 +33,8 @@ def budget(target, strategy=PLAIN, tp=1, util=0.9, engine="vllm_0.15", gpu="h100
         ("llama-2-7b", 1, 7463),
         ("llama-2-70b", 4, 31357),
         ("codellama-34b", 2, 26603),
+        # 8192 and 2048 tokens a step
+        ("llama-3.1-70b", 4, 30251),
         ("llama-3.1-70b", 4, 30425),
         ("mistral-nemo", 1, 19251),
         ("mistral-nemo", 2, 48009),
@@ -175,6 +177,7 @@ WIDE = {"total_tokens": 60, "passes": 4, "topk": 10}
         ("sglang_0.5", EAGLE3(tree=SMALL), 20),
         ("sglang_0.5", EAGLE3(tree=WIDE), 60),
         ("sglang_0.5", KIND["eagle2"](), 80),
+        ("sglang_0.5.23", PLAIN, 1),
         ("sglang_0.5.23", EAGLE3(tree=SMALL), 40),
         ("sglang_0.5.23", EAGLE(k=3), 8),
         # trees: nodes + 1; Lookahead: (W + G)(N - 1)

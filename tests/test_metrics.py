@@ -160,7 +160,17 @@ def test_a_run_shorter_than_its_requests_is_not_saturated():
     random = np.random.default_rng(4)
     arrival = np.cumsum(random.exponential(0.1, 300))
     finish = arrival + 10 * random.lognormal(0, 0.7, 300)
-    assert not steady.saturated(requests(300, arrival_s=arrival, finish_s=finish))
+    table = requests(300, arrival_s=arrival, schedule_s=arrival, finish_s=finish)
+    assert not steady.saturated(table)
+    assert steady.short_run(table)
+
+
+def test_a_growing_queue_in_front_of_long_requests_is_saturated():
+    # 40 of 60 requests a second are served: the queue grows to 12 s before 15 s of service.
+    arrival = np.arange(2160) / 60
+    schedule = arrival + 12 * arrival / arrival[-1]
+    table = requests(2160, arrival_s=arrival, schedule_s=schedule, finish_s=schedule + 15)
+    assert steady.saturated(table)
 
 
 def test_requests_cut_off_by_the_clock_mean_saturation():

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from invariants import run as run_scenario
 from server import Cost, closed_loop, poisson, queue_s, serve
 
 from models.acceptance import Acceptance, chain_law
@@ -207,3 +208,38 @@ def test_asynchronous_scheduling_delays_the_first_token_by_one_step(ahead, first
     run = serve(requests, Cost(1.0), max_num_seqs=2, async_scheduling=ahead)
     assert run.log.first_token_s == pytest.approx([1.0, first_token_s])
     assert run.log.finish_s == pytest.approx([20.0, first_token_s + 1.0])
+
+
+FIXED_BATCH = """\
+hardware: {gpu: h100_sxm}
+model: {transformer: llama-3.1-8b}
+engine: {name: vllm_0.10, max_num_seqs: 16, max_num_batched_tokens: 4096}
+workload:
+  arrivals: {kind: closed_loop, users: 16}
+  requests: 16
+  streams:
+    - prompt_tokens: {kind: fixed, value: 100}
+      output_tokens: {kind: fixed, value: 401}
+strategies: [%s]
+run: {warmup: 0, band: false}
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "emitted"),
+    [
+        ("{kind: autoregressive}", 1),
+        ("{kind: eagle, k: 3, acceptance: {alpha: 1}}", 4),
+        ("{kind: eagle, k: 3, acceptance: {tau: 1}}", 1),
+    ],
+    ids=["plain", "all accepted", "none accepted"],
+)
+def test_tpot_of_a_whole_scenario_is_its_mean_step_time_over_the_tokens_a_step(strategy, emitted):
+    """Sixteen equal requests prefilled in one step and decoded together to the end."""
+    (ran, *rest) = run_scenario(FIXED_BATCH % strategy)[::-1]
+    assert len(rest) <= 1
+    contexts = np.arange(101, 101 + 400, emitted)
+    steps = [ran.setup.step_time.decode(16, 16 * int(context)) for context in contexts]
+    assert ran.row["tpot_s"]["mean"] == pytest.approx(sum(steps) / 400, rel=1e-12)
+    assert ran.row["itl_s"]["mean"] == pytest.approx(np.mean(steps), rel=1e-12)
+    assert ran.row["tau"] == pytest.approx(emitted)

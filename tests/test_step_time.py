@@ -10,7 +10,6 @@ import pytest
 from by_hand import BW, KIND, LLAMA_8B, LLAMA_70B, PLAIN, stepping
 
 from models import catalog
-from models.forward_pass import graph_sizes, padded
 
 US = 1e6
 EAGLE3, MEDUSA, LOOKAHEAD = KIND["eagle3"], KIND["medusa"], KIND["lookahead"]
@@ -45,6 +44,14 @@ def test_plain_step_of_llama_70b_on_four_gpus(n, ctx, m):
     expected = by_hand.layers(m, LLAMA_70B, 4) + by_hand.head(n, 8192, 128256, 4)
     expected += by_hand.kv_read(ctx, LLAMA_70B, 4)
     assert us(stepping(target="llama-3.1-70b", tp=4).decode(n, ctx)) == close(expected)
+
+
+def test_kv_heads_short_of_the_group_are_replicated():
+    few = LLAMA_8B._replace(kv=2)
+    target = catalog.transformer("llama-3.1-8b").model_copy(update={"kv_heads": 2})
+    expected = by_hand.layers(16, few, 4) + by_hand.head(16, 4096, 128256, 4)
+    expected += by_hand.kv_read(30_000, few, 4)
+    assert us(stepping(target=target, tp=4).decode(16, 30_000)) == close(expected)
 
 
 def test_fp8_weights_keep_a_bf16_head():
@@ -120,69 +127,6 @@ def test_decode_is_affine_in_the_context_unless_a_floor_binds(strategy):
         assert at[3] > linear + 1e-3
     else:
         assert at[3] == pytest.approx(linear, rel=1e-12)
-
-
-# CUDA graphs: tokens are padded to the next captured size
-
-
-def sizes(engine, width, seqs, decode_only=True, budget=8192):
-    rule = catalog.engine(engine).graphs
-    return graph_sizes(rule, width, min(2 * seqs, budget), decode_only)
-
-
-def test_captured_sizes_by_version():
-    eights, plain = [1, 2, 4, *range(8, 513, 8)], [1, 2, 4, *range(8, 249, 8), *range(256, 513, 16)]
-    assert sizes("vllm_0.10", 1, 1024) == eights
-    assert sizes("vllm_0.10", 4, 1024) == eights
-    assert sizes("vllm_0.15", 1, 1024) == plain
-    # K+1 = 4: every size a multiple of 4; K+1 = 3: 512 rounds to 513, above the largest
-    assert sizes("vllm_0.15", 4, 1024) == plain[2:]
-    assert sizes("vllm_0.15", 4, 1024, decode_only=False) == plain[2:]
-    threes = sizes("vllm_0.15", 3, 1024)
-    assert threes[:6] == [3, 6, 9, 18, 24, 33]
-    assert threes[-1] == 498
-    assert all(size % 3 == 0 for size in threes)
-    # Model Runner V2: full graphs of decode steps round, piecewise graphs of mixed steps do not
-    assert sizes("vllm_0.24", 3, 1024) == threes
-    assert sizes("vllm_0.24", 3, 1024, decode_only=False) == plain
-    assert sizes("transformers", 4, 1024) == []
-
-
-def test_the_largest_captured_size_follows_the_limits():
-    # 2 max_num_seqs to 0.12, 2 max_num_seqs (K+1) from 0.13
-    assert sizes("vllm_0.10", 4, 16)[-1] == 32
-    assert sizes("vllm_0.15", 4, 16)[-1] == 128
-    assert sizes("vllm_0.15", 1, 16)[-1] == 32
-    assert sizes("vllm_0.15", 4, 512)[-1] == 512
-
-
-def test_tokens_are_padded_to_the_next_size_and_not_above_the_largest():
-    m = padded([1, 2, 4, 8, 16], 40)
-    assert m[:10].tolist() == [0, 1, 2, 4, 4, 8, 8, 8, 8, 16]
-    assert m[16:].tolist() == list(range(16, 40))
-    assert padded([4, 8, 16], 14).tolist() == [0, 4, 4, 4, 4, 8, 8, 8, 8, 9, 10, 11, 12, 13]
-    assert padded([], 3).tolist() == [0, 1, 2]
-
-
-def test_model_runner_v2_pads_full_graphs_to_whole_sequences_and_mixed_steps_not():
-    step = stepping(KIND["eagle"](k=4), engine="vllm_0.24")
-    verify = [by_hand.layers(m, LLAMA_8B) + by_hand.head(15, 4096, 128256) for m in (20, 16)]
-    draft = step.draft_s(3, 15, 0, 0, 0)
-    assert us(step.decode(3, 0) - draft) == close(verify[0])
-    assert us(step.mixed(3, 0, 15, 0) - draft) == close(verify[1])
-
-
-def test_padding_reaches_the_gemms_but_not_the_head():
-    step, eager = stepping(max_num_seqs=300), stepping(max_num_seqs=300, engine="transformers")
-    for n, m in ((9, 16), (249, 256), (257, 272)):
-        expected = by_hand.layers(m, LLAMA_8B) + by_hand.head(n, 4096, 128256)
-        assert us(step.decode(n, 0)) == close(expected)
-        bare = by_hand.layers(n, LLAMA_8B) + by_hand.head(n, 4096, 128256)
-        assert us(eager.decode(n, 0) - eager.host_s(n)) == close(bare)
-    above = stepping(EAGLE, max_num_seqs=140)
-    assert us(above.breakdown(130, 0)["elementwise"]) == close(
-        32 * by_hand.elementwise(520, LLAMA_8B)
-    )
 
 
 # Verification
@@ -277,6 +221,50 @@ def test_a_prompt_shares_the_step_of_the_decodes():
     unfinished = stepping().mixed(n, ctx, n, ctx, chunk, chunk, pairs)
     head = by_hand.head(9, 4096, 128256) - by_hand.head(8, 4096, 128256)
     assert us(found - unfinished) == pytest.approx(head, rel=1e-6)
+
+
+def test_a_speculating_step_with_a_prompt():
+    n, ctx, chunk, pairs, v = 8, 8000, 1000, 1000**2 / 2, 128256
+    step = stepping(EAGLE, engine="vllm_0.10", top_p=True)
+    found = step.mixed(n, ctx, 4 * n, 4 * ctx, chunk, chunk, pairs, finishing=1)
+    one = LLAMA_8B._replace(layers=1)
+    verify = by_hand.layers(1032, LLAMA_8B) + by_hand.head(4 * n + 1, 4096, v)
+    verify += by_hand.kv_read(ctx + chunk, LLAMA_8B) + by_hand.attend(pairs, LLAMA_8B)
+    # nine sequences draft, in passes padded to 16 rows
+    draft = by_hand.eagle_pass(1032, 9, LLAMA_8B) + by_hand.attend(pairs, one)
+    draft += 2 * by_hand.eagle_pass(16, 9, LLAMA_8B)
+    draft += 3 * (by_hand.kv_read(ctx + chunk, one) + 250)
+    # FlashInfer for a token of every sequence, a sort for the drafts
+    sampling = 9 * v * 0.007e-3 + 24 * v * 0.215e-3
+    assert us(found) == close(verify + draft + sampling + 755)
+
+
+def test_a_chunk_alone_is_drafted_for_but_yields_no_row():
+    pairs = 1000**2 / 2
+    found = stepping(EAGLE).mixed(0, 0, 0, 0, 1000, 1000, pairs)
+    one = LLAMA_8B._replace(layers=1)
+    expected = by_hand.layers(1000, LLAMA_8B) + by_hand.layers(1000, one)
+    expected += by_hand.gemm(1000, 4096, 8192) + 250
+    for shape in (LLAMA_8B, one):
+        expected += by_hand.kv_read(1000, shape) + by_hand.attend(pairs, shape)
+    assert us(found) == close(expected)
+
+
+def test_only_matches_of_an_ngram_step_are_verified():
+    # 2 of 8 sequences found 3 tokens each
+    step = stepping(NGRAM, top_p=True)
+    found = step.mixed(8, 8000, 14, 14_000)
+    expected = by_hand.layers(16, LLAMA_8B) + by_hand.head(14, 4096, 128256)
+    expected += by_hand.kv_read(8000, LLAMA_8B) + 14 * 128256 * 0.215e-3
+    assert us(found) == close(expected + 755 + 15 + 1.5 * 8)
+
+
+def test_the_host_waits_for_sequences_that_finish_their_prompt_too():
+    found = [
+        stepping(engine="vllm_v0").mixed(8, 0, 8, 0, 100, 100, 5000.0, finishing=f) for f in (0, 2)
+    ]
+    head = by_hand.head(10, 4096, 128256) - by_hand.head(8, 4096, 128256)
+    assert us(found[1] - found[0]) == pytest.approx(2 * 280 + head, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", EVERY)

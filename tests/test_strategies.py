@@ -110,6 +110,12 @@ def test_memory_of_a_draft_model_follows_its_own_split():
     assert small.weight_bytes == pytest.approx(2 * 262.7e6 + 0.5 * 973.1e6, rel=1e-3)
 
 
+def test_the_layer_of_eagle_is_dense_beside_a_mixture_too():
+    dense = 2 * (4096 * 6144 + 4096**2 + 3 * 4096 * 14336 + 2 * 4096**2)
+    mixtral = catalog.transformer("mixtral-8x7b")
+    assert EAGLE().memory(mixtral, "bf16", "bf16", 1).weight_bytes == dense
+
+
 def test_memory_of_mtp_is_a_layer_of_the_targets_own_kind():
     extra = MTP().memory(MIMO, "bf16", "bf16", 1)
     assert extra.weight_bytes == 2 * (4096 * 6144 + 4096**2 + 3 * 4096 * 11008 + 2 * 4096**2)

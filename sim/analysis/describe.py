@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from sim.analysis.verdict import number, percent
@@ -18,9 +19,15 @@ def deployment(scenario: Scenario) -> str:
     if replicas and replicas > 1:
         split.append(f"{replicas} replicas")
     return (
-        f"{model['transformer']} ({model['weights']} weights, {model['kv']} KV) on "
+        f"{_name(model['transformer'])} ({model['weights']} weights, {model['kv']} KV) on "
         f"{gpus or model['tp']} x {hardware['gpu']} ({', '.join(split)}), {engine['name']}"
     )
+
+
+def _name(transformer: str) -> str:
+    """A catalogue name as it is; of a config.json the folder that names the model."""
+    path = PurePath(transformer)
+    return transformer if len(path.parts) == 1 else path.with_suffix("").parent.name
 
 
 def load(scenario: Scenario) -> str:

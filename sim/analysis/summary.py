@@ -50,6 +50,8 @@ def measure(
     """
     kept = [steady.without_warmup(run, warmup) for run in runs]
     windows = [steady.window(part) for part in kept]
+    if not open_loop:
+        windows = [steady.whole_run(run) for run in runs]
     pooled, everything = _concatenate(kept), _concatenate(runs)
     full = open_loop and 2 * sum(steady.saturated(run) for run in runs) >= len(runs)
     tok_per_s = _mean(metrics.tok_per_s, runs, windows)
@@ -69,6 +71,7 @@ def measure(
         "preemptions": metrics.preemptions(everything),
         **metrics.counts(everything),
         "saturated": full,
+        "short_run": open_loop and any(steady.short_run(run) for run in runs),
     }
     return row | {"slo": _slo(row, kept, windows, slo or {})}
 
@@ -106,16 +109,18 @@ def _slo(
     target = slo["attainment"]
     bounds = {name: max(value.values()) for name, value in stated.items()}
     attainment = metrics.slo_attainment(_concatenate(kept), bounds)
-    quantiles_hold = all(
-        row[name][statistic] is not None and row[name][statistic] <= bound
+    missed = [
+        f"{name[:-2].upper()} {statistic} over {1e3 * bound:g} ms"
         for name, value in stated.items()
         for statistic, bound in value.items()
-    )
+        if row[name][statistic] is None or row[name][statistic] > bound
+    ]
     return {
         "attainment": attainment,
         "goodput_req_s": _mean(
             lambda table, over: metrics.goodput_req_s(table, bounds, over), kept, windows
         ),
         "target": target,
-        "met": quantiles_hold and (attainment or 0.0) >= target,
+        "missed": missed,
+        "met": not missed and (attainment or 0.0) >= target,
     }

@@ -50,8 +50,9 @@ def _notes(row: Row) -> list[str]:
         notes.append("hypothetical (this engine cannot run it)")
     slo = row.get("slo")
     if slo and not row["saturated"]:
-        outcome = "met" if slo["met"] else f"missed ({percent(slo['target'])} asked)"
-        notes.append(f"SLO {outcome}: {percent(slo['attainment'])} of requests within it")
+        notes.append(_slo(slo))
+    if row.get("short_run"):
+        notes.append("short run: arrivals end within two request lifetimes, no steady state")
     if row["preemptions"]:
         notes.append(f"KV memory full: {row['preemptions']} preemptions")
     if row["rejected"]:
@@ -59,6 +60,16 @@ def _notes(row: Row) -> list[str]:
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         notes.append(f"{row['rejected']} requests rejected" + (f": {why}" if why else ""))
     return notes
+
+
+def _slo(slo: Mapping[str, Any]) -> str:
+    within = f"{percent(slo['attainment'])} of requests within it"
+    if slo["met"]:
+        return f"SLO met: {within}"
+    missed = list(slo.get("missed") or [])
+    if slo["attainment"] is None or slo["attainment"] < slo["target"]:
+        missed.append(f"{percent(slo['target'])} asked")
+    return f"SLO missed ({', '.join(missed)}): {within}"
 
 
 def switch_off(row: Row) -> str | None:

@@ -1,0 +1,123 @@
+"""Every example asks one question in its first line, loads, runs, and loads again resolved."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from models.strict_yaml import load_yaml
+from sim import experiment
+from sim.cli import app, main
+from sim.scenario.dump import resolved_yaml
+from sim.scenario.load import load_scenario, parse_scenario
+from sim.scenario.template import commented_scenario
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+SHORT = ("run.band=false", "run.replications=1")
+REQUESTS = 60
+
+
+def quick(path: Path) -> list[str]:
+    """Overrides that keep a run short: a closed loop still sends one request a user."""
+    points = load_scenario(path).points
+    loops = [getattr(point.scenario.workload.arrivals, "users", 0) for point in points]
+    return [*SHORT, f"workload.requests={max(REQUESTS, *loops)}"]
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+def test_there_are_examples():
+    assert FOLDER / "llama70b_strategies.yaml" in EXAMPLES
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def test_the_first_line_is_the_question(path):
+    first = path.read_text("utf-8").splitlines()[0]
+    assert re.fullmatch(r"# [A-Z].*\?", first)
+    assert len(first) <= 110
+
+
+def test_no_question_is_asked_twice():
+    questions = [path.read_text("utf-8").splitlines()[0] for path in EXAMPLES]
+    assert len(set(questions)) == len(questions)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def test_it_runs(path):
+    scenario = load_scenario(path, quick(path))
+    rows = experiment.run(scenario).document["rows"]
+    assert len(rows) == len(scenario.points) * len(scenario.points[0].scenario.strategies)
+    for row in rows:
+        assert row["finished"] == scenario.points[0].scenario.workload.requests
+        assert row["tau"] >= 1
+        assert row["verdict"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def test_its_resolved_form_loads_to_the_same(path):
+    scenario = load_scenario(path)
+    again = parse_scenario(load_yaml(resolved_yaml(scenario.resolved), "resolved"))
+    assert [point.values for point in again.points] == [p.values for p in scenario.points]
+    assert [point.scenario for point in again.points] == [p.scenario for p in scenario.points]
+
+
+def test_hypothetical_rows_are_marked_in_the_demo():
+    path = FOLDER / "llama70b_strategies.yaml"
+    rows = experiment.run(load_scenario(path, quick(path))).document["rows"]
+    assert [row["strategy"].split()[0] for row in rows if row["hypothetical"]] == [
+        "medusa",
+        "lookahead",
+    ]
+
+
+def test_drafts_fill_kv_memory_that_plain_decoding_leaves():
+    scenario = load_scenario(FOLDER / "kv_pressure.yaml", SHORT)
+    rows = {row["strategy"].split()[0]: row for row in experiment.run(scenario).document["rows"]}
+    plain = rows["autoregressive"]["preemptions"]
+    assert plain < rows["eagle3"]["preemptions"] < rows["draft_model"]["preemptions"]
+
+
+def commands(document: Path) -> list[str]:
+    """The ``speccast ...`` lines of a document's shell blocks."""
+    blocks = re.findall(r"```sh\n(.*?)```", document.read_text("utf-8"), re.DOTALL)
+    return [line for text in blocks for line in text.splitlines() if line.startswith("speccast ")]
+
+
+@pytest.mark.parametrize("line", commands(ROOT / "README.md"))
+def test_the_readme_says_what_the_command_line_understands(line):
+    arguments = shlex.split(line.partition(" > ")[0])[1:]
+    group = typer.main.get_command(app)
+    with group.make_context("speccast", ["--help-not-asked"], resilient_parsing=True) as context:
+        verb, command, rest = group.resolve_command(context, arguments)
+        assert command is not None
+        command.make_context(verb, rest, parent=context)
+
+
+def test_the_readme_names_every_make_target_it_uses():
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    for document in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
+        assert set(re.findall(r"`?make (\w+)`?", document.read_text("utf-8"))) <= targets
+
+
+def test_the_readme_walks_through(tmp_path, monkeypatch, capsys):
+    """Init, run with overrides, explain: as written, on fewer requests."""
+    monkeypatch.chdir(tmp_path)
+    whatif = commented_scenario("llama-3.1-8b", "h100_sxm", 1)
+    Path("whatif.yaml").write_text(whatif.replace("requests: 1000 ", "requests: 60 "), "utf-8")
+    for line in commands(ROOT / "README.md"):
+        arguments = shlex.split(line.partition(" > ")[0])[1:]
+        if arguments[0] == "init":
+            continue
+        with pytest.raises(SystemExit) as left:
+            main(arguments)
+        captured = capsys.readouterr()
+        assert not left.value.code, captured.err
+        assert captured.out
