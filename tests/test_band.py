@@ -17,7 +17,7 @@ from sim.setup import Setup, prepare
 
 SCENARIO = """
 hardware: {{gpu: {gpu}}}
-model: {{transformer: llama-3.1-8b}}
+model: {{transformer: {target}, tp: {tp}}}
 engine: {{name: {engine}}}
 workload:
   arrivals: {{kind: closed_loop, users: 4}}
@@ -29,8 +29,11 @@ strategies: [{strategy}]
 """
 
 
-def prepared(strategy: str, engine: str = "vllm_0.10", gpu: str = "h100_sxm") -> Setup:
-    text = SCENARIO.format(strategy=strategy, engine=engine, gpu=gpu)
+USUAL = {"engine": "vllm_0.10", "gpu": "h100_sxm", "target": "llama-3.1-8b", "tp": 1}
+
+
+def prepared(strategy: str, engine: str = "vllm_0.10", **more: Any) -> Setup:
+    text = SCENARIO.format(**{**USUAL, "strategy": strategy, "engine": engine, **more})
     scenario = parse_scenario(load_yaml(text, "band.yaml"), []).points[0].scenario
     return prepare(build(scenario), scenario.strategies[-1], ("",))
 
@@ -108,12 +111,15 @@ ORDER: list[Basis] = ["validated", "extrapolated", "assumed"]
 def test_each_input_alone_weakens_the_basis():
     good = eagle()
     assert step_scale(good, 64).basis == "validated"
+    assert step_scale(eagle("catalog: eagle_llama31_8b"), 64).basis == "validated"
     weaker = [
         (eagle(gpu="h200_sxm"), 64, "extrapolated"),
         (eagle("tau: 2.4, basis: extrapolated"), 64, "extrapolated"),
         (eagle("tau: 2.4, basis: assumed"), 64, "assumed"),
         # solved at one K for another
         (eagle("tau_at_k: 2.4, at_k: 2"), 64, "extrapolated"),
+        # rates of one target on another
+        (eagle("catalog: eagle_llama31_8b", target="llama-3.1-70b", tp=4), 64, "extrapolated"),
         # no runs beyond a batch of 128
         (eagle(), 4000, "extrapolated"),
         # scored on synchronous engines only
@@ -156,9 +162,9 @@ def test_a_latency_lies_between_its_re_runs():
         "level": 0.9,
         "basis": "extrapolated",
     }
-    # re-runs on one side of the value do not leave it outside its own band
-    assert latency_band(2.0, 2.1, 1.9, SCALE)["lo"] == 2.0
-    assert latency_band(2.0, 2.1, 1.9, SCALE)["hi"] == 2.0
+    # a slower step can mean an earlier first token: the band spans all three
+    assert latency_band(2.0, 2.1, 1.9, SCALE)["lo"] == 1.9
+    assert latency_band(2.0, 2.1, 1.9, SCALE)["hi"] == 2.1
 
 
 def test_a_saturated_re_run_leaves_one_end_open():
