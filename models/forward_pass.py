@@ -77,7 +77,7 @@ def graph_sizes(rule: GraphRule, width: int, captured: int, decode_only: bool) -
     ----------
     rule : GraphRule
     width : int
-        K+1 of the strategy.
+        Query tokens of a sequence: K+1 of a chain, nodes and root of a tree.
     captured : int
         Cap on the largest size from the engine's limits, before the width is counted.
     decode_only : bool

@@ -104,9 +104,14 @@ class Kernels:
                 f"profile {self.profile.name} has all-reduce constants for {known} GPUs, got {tp}",
                 "model.tp",
             )
-        fitted = self.profile.all_reduce[tp]
-        rate = fitted.efficiency.value * link.bandwidth_bytes_per_s
-        seconds = fitted.latency_us.value * US + 2 * (tp - 1) / tp * size / rate
+        small = self.profile.all_reduce[tp]
+        large = small.large
+        moved = 2 * (tp - 1) / tp * size / link.bandwidth_bytes_per_s
+        seconds = np.where(
+            size < large.from_bytes,
+            small.latency_us.value * US + moved / small.efficiency.value,
+            large.latency_us.value * US + moved / large.efficiency.value,
+        )
         return np.where(size > 0, seconds, 0.0)
 
     def experts(self, m: ArrayLike, net: Transformer, weights: Dtype, tp: int) -> Seconds:
@@ -160,7 +165,7 @@ class Kernels:
         return np.where(count > 0, seconds, 0.0)
 
     def medusa_head(self, rows: ArrayLike, hidden: int, vocab: int, tp: int) -> Seconds:
-        """One Medusa head: residual block h -> h, LM head, arg-max."""
+        """One Medusa head without its collective: residual block h -> h, LM head, arg-max."""
         count = np.asarray(rows, dtype=np.float64)
         constants = self.profile.head
         small = 2 * constants.medusa_kernel_us.value * US

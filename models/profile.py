@@ -23,11 +23,24 @@ class AttentionConstants(Frozen):
     launch_us: Constant
 
 
+class LargeAllReduce(Frozen):
+    """All-reduce of large messages."""
+
+    from_bytes: PositiveInt
+    latency_us: Constant
+    efficiency: Constant
+
+
 class AllReduceConstants(Frozen):
-    """``latency_us + 2 (tp-1)/tp bytes / (efficiency bandwidth)`` for one group size."""
+    """``latency_us + 2 (tp-1)/tp bytes / (efficiency bandwidth)`` for one group size.
+
+    ``large`` replaces both constants for messages of ``from_bytes`` and more, where the engine
+    changes from one exchange of everything to reduce-scatter and all-gather.
+    """
 
     latency_us: Constant
     efficiency: Constant
+    large: LargeAllReduce
 
 
 class ElementwiseConstants(Frozen):

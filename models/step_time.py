@@ -63,8 +63,9 @@ class StepTime:
         self._mixed_body: list[float] = layers[self._mixed_pad].tolist()
         self._head: list[float] = total(head_parts(kernels, target, tp, rows)).tolist()
         self._attention = Attention.of(kernels, target, deployed.kv, tp)
-        self._sampler, self._draft_row_s = self._sampling()
         engine, weights = deployed.engine, deployed.weights
+        self._sampler = self._sampling(engine.sampler.s_per_logit.value)
+        self._draft_sampler = self._sampling(engine.sampler.draft_s_per_logit.value)
         self._passes = [
             self._pass_time(draft) for draft in strategy.draft_passes(target, engine, weights, tp)
         ]
@@ -75,27 +76,30 @@ class StepTime:
         deployed = self.deployed
         sizes = graph_sizes(
             deployed.engine.graphs,
-            self.strategy.depth + 1,
+            self.width,
             min(2 * deployed.max_num_seqs, deployed.max_num_batched_tokens),
             decode_only,
         )
         return padded(sizes, self._tokens)
 
-    def _sampling(self) -> tuple[list[float], float]:
+    def _sampling(self, s_per_logit: float) -> list[float]:
+        """Time to filter 0, 1, ... rows of logits [s]; few rows may take another kernel."""
         rows = np.arange(self._rows)
         if not self.deployed.top_p:
-            return [0.0] * self._rows, 0.0
+            return [0.0] * self._rows
         sampler, vocab = self.deployed.engine.sampler, self.deployed.target.vocab
-        rate = np.full(self._rows, sampler.s_per_logit.value)
+        rate = np.full(self._rows, s_per_logit)
         if sampler.small_batch_s_per_logit is not None:
             rate[rows < sampler.small_batch_rows] = sampler.small_batch_s_per_logit.value
-        return (rows * vocab * rate).tolist(), vocab * sampler.draft_s_per_logit.value
+        table: list[float] = (rows * vocab * rate).tolist()
+        return table
 
     def _pass_time(self, draft: DraftPass) -> PassTime:
         kernels, engine, net = self.deployed.kernels, self.deployed.engine, draft.net
         m = np.arange(max(self._rows, self.deployed.max_num_seqs * draft.rows + 1))
         if draft.head_only:
             head = kernels.medusa_head(m, net.hidden, net.vocab, draft.tp)
+            head = head + kernels.all_reduce(2.0 * m * net.vocab, draft.tp)
             nothing = np.zeros(len(m)).tolist()
             return PassTime(
                 draft.repeat, False, draft.rows, nothing, head.tolist(), 0.0, 0.0, 0.0, 0.0
@@ -142,7 +146,7 @@ class StepTime:
     def _full_width(self, n: int, ctx: float) -> float:
         tokens, query_ctx = n * self.width, self.width * ctx
         gpu = self._decode_body[tokens] + self._head[tokens] + self._sampler[n]
-        gpu += self._draft_row_s * (tokens - n) + self._attention.seconds(ctx, query_ctx, 0.0)
+        gpu += self._draft_sampler[tokens - n] + self._attention.seconds(ctx, query_ctx, 0.0)
         return gpu + self.draft_s(n, tokens, ctx, query_ctx, 0.0) + self._host[n]
 
     def decode(self, n: int, ctx: int) -> float:
@@ -188,7 +192,7 @@ class StepTime:
             + self._head[query_tokens + finishing]
             + self._attention.seconds(ctx + prefill_ctx, query_ctx, pairs)
             + self._sampler[rows]
-            + self._draft_row_s * (query_tokens - n)
+            + self._draft_sampler[query_tokens - n]
         )
         if self._passes:
             verify += self.draft_s(rows, tokens, ctx + prefill_ctx, query_ctx, pairs)
@@ -218,7 +222,7 @@ class StepTime:
             "kv": context,
             "elementwise": float(layers["elementwise"][0]),
             "lm_head": float(head["lm_head"][0]),
-            "sampling": self._sampler[n] + self._draft_row_s * (tokens - n),
+            "sampling": self._sampler[n] + self._draft_sampler[tokens - n],
             "collectives": float(layers["collectives"][0] + head["collectives"][0]),
             "draft": self.draft_s(n, tokens, ctx, self.width * ctx, 0.0),
             "host": self._host[n],

@@ -62,10 +62,12 @@ def _basis(setup: Setup, residual: Residual) -> Basis:
 
 
 def _measured_elsewhere(acceptance: Acceptance, target: str) -> bool:
-    """Whether a catalogue entry of another target model stands in."""
-    if acceptance.catalog is None:
-        return False
-    return bool(catalog.entry("acceptance", acceptance.catalog)["target"] != target)
+    """Whether a catalogue entry of another target model stands in, in any domain."""
+    named = acceptance.catalog
+    if named is not None and catalog.entry("acceptance", named)["target"] != target:
+        return True
+    domains = (acceptance.by_domain or {}).values()
+    return any(_measured_elsewhere(inner, target) for inner in domains)
 
 
 def latency_band(

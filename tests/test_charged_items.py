@@ -110,8 +110,8 @@ def test_draft_weights_take_blocks(monkeypatch):
     case = Case("{kind: medusa, heads: 4}", target="llama-3.1-70b", tp=4)
     charged = case.forecast().n_blocks
     keep_only(monkeypatch, "medusa")
-    # 2.2 GB of heads a GPU beside 40 GB of cache
-    assert case.forecast().n_blocks == pytest.approx(1.058 * charged, rel=0.01)
+    # 2.6 GB of heads a GPU beside 37 GB of cache
+    assert case.forecast().n_blocks == pytest.approx(1.071 * charged, rel=0.005)
 
 
 def test_draft_kv_takes_blocks(monkeypatch):

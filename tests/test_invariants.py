@@ -43,28 +43,6 @@ def tight(**changes: Any) -> str:
     return TIGHT.format(**{**asked, "prefix": "", "tau": 2.0, **changes})
 
 
-def preempted(ran: Ran) -> float:
-    return float((ran.requests["preemptions"] > 0).mean())
-
-
-@pytest.mark.parametrize(
-    "scenario", [tight(), tight(arrivals=CLOSED, memory=0.28, tau=2.4)], ids=["open", "closed"]
-)
-def test_speculation_preempts_more_than_plain_decoding_at_equal_load(scenario):
-    plain, speculative = run(scenario)
-    for ran in (plain, speculative):
-        check(ran)
-        assert len(ran.requests["id"]) == ran.row["finished"] == 3000
-        assert not ran.row["saturated"]
-        assert preempted(ran) >= 0.05
-        assert ran.row["preemptions"] == ran.requests["preemptions"].sum()
-    assert preempted(speculative) > 2 * preempted(plain)
-    # Faster at the same load all the same: it is the memory that is short.
-    assert speculative.row["speedup"] > 1
-    assert speculative.setup.rules.n_blocks < plain.setup.rules.n_blocks
-    assert speculative.setup.rules.slots > plain.setup.rules.slots
-
-
 @pytest.mark.parametrize("engine", ["vllm_0.10", "vllm_0.15", "vllm_v0_swap", "sglang_0.5"])
 @pytest.mark.parametrize("prefix", ["", "prefix: {tokens: 100, groups: 5}"], ids=["", "shared"])
 def test_free_and_held_blocks_make_the_total_at_every_step(engine, prefix, monkeypatch):
@@ -86,6 +64,28 @@ def test_free_and_held_blocks_make_the_total_at_every_step(engine, prefix, monke
         check(ran)
         assert ran.row["preemptions"] > 0
     assert steps > 1000
+
+
+def preempted(ran: Ran) -> float:
+    return float((ran.requests["preemptions"] > 0).mean())
+
+
+@pytest.mark.parametrize(
+    "scenario", [tight(), tight(arrivals=CLOSED, memory=0.28, tau=2.4)], ids=["open", "closed"]
+)
+def test_speculation_preempts_more_than_plain_decoding_at_equal_load(scenario):
+    plain, speculative = run(scenario)
+    for ran in (plain, speculative):
+        check(ran)
+        assert len(ran.requests["id"]) == ran.row["finished"] == 3000
+        assert not ran.row["saturated"]
+        assert preempted(ran) >= 0.05
+        assert ran.row["preemptions"] == ran.requests["preemptions"].sum()
+    assert preempted(speculative) > 2 * preempted(plain)
+    # Faster at the same load all the same: it is the memory that is short.
+    assert speculative.row["speedup"] > 1
+    assert speculative.setup.rules.n_blocks < plain.setup.rules.n_blocks
+    assert speculative.setup.rules.slots > plain.setup.rules.slots
 
 
 def test_littles_law_on_stable_runs():

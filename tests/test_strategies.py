@@ -87,14 +87,21 @@ def test_plain_decoding_emits_one_token_a_step():
             2 * (8192 * 6144 + 4096**2 + 3 * 4096 * 14336 + 3 * 4096**2 + 4096 * 32000),
             4096,
         ),
-        (MEDUSA(heads=3), 3 * 2 * (4096**2 + 4096 * 128256), 0),
-        (MEDUSA(heads=3, shared_lm_head=True), 3 * 2 * 4096**2, 0),
     ],
 )
 def test_memory(strategy, weight_bytes, kv_bytes, tp):
     extra = strategy.memory(LLAMA_8B, "fp8", "bf16", tp)
     assert extra.weight_bytes == pytest.approx(weight_bytes / tp)
     assert extra.kv_bytes_per_token == pytest.approx(kv_bytes / tp)
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+def test_medusa_splits_its_lm_heads_but_not_its_residual_blocks(tp):
+    own = MEDUSA(heads=3).memory(LLAMA_8B, "fp8", "bf16", tp)
+    shared = MEDUSA(heads=3, shared_lm_head=True).memory(LLAMA_8B, "fp8", "bf16", tp)
+    assert own.weight_bytes == pytest.approx(3 * 2 * (4096**2 + 4096 * 128256 / tp))
+    assert shared.weight_bytes == pytest.approx(3 * 2 * 4096**2)
+    assert own.kv_bytes_per_token == shared.kv_bytes_per_token == 0
 
 
 def test_memory_of_a_draft_model_follows_its_own_split():

@@ -58,11 +58,11 @@ class Medusa(Strategy):
         return len(self.paths)
 
     def memory(self, target: Transformer, weights: Dtype, kv: KvDtype, tp: int) -> ExtraMemory:
-        """A residual block h x h a head, and an LM head of its own unless shared."""
-        params = target.hidden * target.hidden
+        """A residual block h x h a head on every GPU, and a split LM head unless shared."""
+        params = float(target.hidden * target.hidden)
         if not self.shared_lm_head:
-            params += target.lm_head_params()
-        return ExtraMemory(self.heads * params * BYTES_PER_WEIGHT["bf16"] / tp)
+            params += target.lm_head_params() / tp
+        return ExtraMemory(self.heads * params * BYTES_PER_WEIGHT["bf16"])
 
     def draft_passes(
         self, target: Transformer, engine: Engine, weights: Dtype, tp: int
