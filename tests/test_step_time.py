@@ -175,6 +175,10 @@ def test_triton_takes_over_from_the_sort_at_eight_rows():
     step = stepping(engine="vllm_0.17", top_p=True)
     found = [us(step.breakdown(n, 0)["sampling"]) / 128256 / n for n in (1, 7, 8)]
     assert found == pytest.approx([0.215e-3, 0.215e-3, 0.030e-3])
+    # draft rows are filtered apart: three sequences draft nine
+    eagle = stepping(EAGLE, engine="vllm_0.17", top_p=True)
+    found = [us(eagle.breakdown(n, 0)["sampling"]) / 128256 for n in (1, 3)]
+    assert found == pytest.approx([4 * 0.215e-3, 3 * 0.215e-3 + 9 * 0.030e-3])
 
 
 @pytest.mark.parametrize(

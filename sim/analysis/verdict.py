@@ -51,7 +51,7 @@ def _notes(row: Row) -> list[str]:
     slo = row.get("slo")
     if slo and not row["saturated"]:
         notes.append(_slo(slo))
-    if row.get("short_run"):
+    if row.get("short_run") and not row["saturated"]:
         notes.append("short run: arrivals end within two request lifetimes, no steady state")
     if row["preemptions"]:
         notes.append(f"KV memory full: {row['preemptions']} preemptions")
