@@ -207,6 +207,20 @@ def test_replications_are_pooled():
     assert one["ttft_s"]["mean"] == pytest.approx(float(times[0].mean()))
 
 
+def test_replications_accept_differently_even_where_their_requests_are_the_same():
+    same = (
+        "workload.arrivals={kind: constant, rate_per_s: 5}",
+        "workload.streams=[{prompt_tokens: {kind: fixed, value: 99}, "
+        "output_tokens: {kind: fixed, value: 50}}]",
+        "workload.requests=40",
+        "run.replications=2",
+    )
+    result = experiment.run(parse_scenario(load_yaml(BASE, "x.yaml"), same))
+    one, two = (run.columns for run in result.requests if run.strategy == EAGLE)
+    assert (one["arrival_s"] == two["arrival_s"]).all()
+    assert (one["accepted"] != two["accepted"]).any()
+
+
 def test_requests_too_long_are_rejected_and_counted():
     found = rows("engine.max_model_len=700")
     for row in found.values():

@@ -46,12 +46,14 @@ def tight(**changes: Any) -> str:
 @pytest.mark.parametrize("engine", ["vllm_0.10", "vllm_0.15", "vllm_v0_swap", "sglang_0.5"])
 @pytest.mark.parametrize("prefix", ["", "prefix: {tokens: 100, groups: 5}"], ids=["", "shared"])
 def test_free_and_held_blocks_make_the_total_at_every_step(engine, prefix, monkeypatch):
-    schedule, steps = Scheduler.schedule, 0
+    schedule, steps, victims = Scheduler.schedule, 0, 0
 
     def checked(self: Scheduler, known_s: float) -> Any:
-        nonlocal steps
-        steps += 1
+        nonlocal steps, victims
+        before = set(self.running)
         plan = schedule(self, known_s)
+        steps += 1
+        victims += len(before.difference(self.running))
         if steps % 7 == 0 or self.preempted:
             self.pool.check()
             held = blocks_held(self, plan[0])
@@ -60,10 +62,12 @@ def test_free_and_held_blocks_make_the_total_at_every_step(engine, prefix, monke
 
     monkeypatch.setattr(Scheduler, "schedule", checked)
     scenario = tight(engine=engine, prefix=prefix, arrivals=CLOSED, requests=300, memory=0.265)
-    for ran in run(scenario):
+    made = run(scenario)
+    for ran in made:
         check(ran)
         assert ran.row["preemptions"] > 0
     assert steps > 1000
+    assert victims == sum(ran.row["preemptions"] for ran in made)
 
 
 def preempted(ran: Ran) -> float:
