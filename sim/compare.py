@@ -1,41 +1,15 @@
-"""How one strategy stands against plain decoding: speedup, break-even tau, bands."""
+"""How one strategy stands against plain decoding: speedup and bands."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sim.band import Scale, gain_band, latency_band
-from sim.engine.recorder import Recorder
-from sim.setup import Setup
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 
 Row = Mapping[str, Any]
-
-
-class Operating(NamedTuple):
-    """Where a strategy ran on average: sequences decoding, context each, query tokens each."""
-
-    n: float
-    context: float
-    width: float
-
-    @property
-    def query_tokens(self) -> float:
-        """Query tokens a decode step."""
-        return self.n * self.width
-
-
-def operating_point(recorders: Sequence[Recorder], setup: Setup) -> Operating:
-    """Time-weighted means over decode steps; one sequence where nothing was decoded."""
-    totals = [totals for recorder in recorders for totals in recorder.totals]
-    decode_s, n_s = sum(t.decode_s for t in totals), sum(t.n_s for t in totals)
-    if not decode_s:
-        return Operating(1.0, 1.0, setup.rules.width)
-    ctx_s, width_s = sum(t.ctx_s for t in totals), sum(t.width_s for t in totals)
-    width = width_s / n_s if width_s else setup.rules.width
-    return Operating(n_s / decode_s, ctx_s / n_s, width)
 
 
 def speedup(row: Row, baseline: Row, open_loop: bool) -> float | None:
@@ -51,29 +25,6 @@ def speedup(row: Row, baseline: Row, open_loop: bool) -> float | None:
         return plain / mine if mine and plain else None
     mine, plain = row["tok_per_s_per_gpu"], baseline["tok_per_s_per_gpu"]
     return mine / plain if mine and plain else None
-
-
-def break_even_tau(setup: Setup, width: float, baseline: Setup, at: Operating) -> float | None:
-    """Value of tau at which a strategy only equals plain decoding; None for plain decoding.
-
-    At that tau both run the same batch, and prefill costs both the same time a token, so it is
-    the ratio of their decode steps at the baseline's mean batch and context.
-
-    Parameters
-    ----------
-    setup : Setup
-    width : float
-        Mean query tokens a sequence of the strategy.
-    baseline : Setup
-    at : Operating
-        Where the baseline ran.
-    """
-    if not setup.strategy.drafted:
-        return None
-    n = max(1, min(round(at.n), setup.rules.max_num_seqs))
-    ctx = n * at.context
-    mine = setup.step_time.mixed(n, ctx, round(n * width), ctx * width)
-    return mine / baseline.step_time.mixed(n, ctx, n, ctx)
 
 
 class Ends(NamedTuple):

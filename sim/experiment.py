@@ -12,7 +12,8 @@ import numpy as np
 from sim.analysis.summary import measure
 from sim.analysis.verdict import verdict
 from sim.band import step_scale
-from sim.compare import Ends, Operating, bands, break_even_tau, operating_point, speedup
+from sim.break_even import Operating, break_even_tau, operating_point
+from sim.compare import Ends, bands, speedup
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import simulate
 from sim.histogram import LogHistogram
@@ -136,7 +137,7 @@ def _run_point(
             **_memory(setup, served.recorders),
             "rejected_because": _refusals(served.recorders),
         }
-        comparison.complete(row, setup, operating_point(served.recorders, setup))
+        comparison.complete(row, setup, operating_point(served.recorders, served.runs, setup))
         row["verdict"] = verdict(row)
         rows[index] = row
         _keep(result, point, strategy.name, workloads[0], served, keep_steps)
@@ -156,7 +157,7 @@ class _Comparison:
             self._baseline = row, setup, at
         plain_row, plain_setup, plain_at = self._baseline
         row["speedup"] = speedup(row, plain_row, self._open_loop)
-        row["break_even_tau"] = break_even_tau(setup, at.width, plain_setup, plain_at)
+        row["break_even_tau"] = break_even_tau(setup, row["tau"], at.width, plain_setup, plain_at)
         row["band"] = self._bands(row, setup, at, plain_row) if self._scenario.run.band else {}
 
     def _bands(

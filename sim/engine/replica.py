@@ -88,6 +88,7 @@ class Replica:
         self.outstanding = 0
         self._known_s = 0.0
         self._wake: simpy.Event | None = None
+        self._idled_for: Request | None = None
         self._stalled: list[tuple[float, int]] = []
         self._returned: dict[Request, float] = {}
 
@@ -127,6 +128,7 @@ class Replica:
             if scheduler.swap_s:
                 seconds += scheduler.swap_s
                 scheduler.swap_s = 0.0
+            self._idled_for = None
             start, end = self.now_s, self.now_s + seconds
             if rows is not None:
                 rows.append(self._row(n, prefill, start, end, used))
@@ -141,11 +143,24 @@ class Replica:
                 router.deliver(end)
 
     def _idle(self) -> Generator[simpy.Event, None, None]:
-        """Nothing to run: the next step starts when the head of the queue is ready."""
+        """Nothing to run: the next step starts when the head of the queue is ready.
+
+        Raises
+        ------
+        RuntimeError
+            If the head was ready the last time as well: its blocks will never be free.
+        """
         if not self.scheduler.waiting:
             self._wake = self.env.event()
             yield self._wake
-        self.now_s = max(self.now_s, self.scheduler.waiting[0].ready_s)
+        head = self.scheduler.waiting[0]
+        if self._known_s == self.now_s and head is self._idled_for:
+            free = self.scheduler.pool.free
+            raise RuntimeError(
+                f"request {head.id} waits for ever: nothing runs, {free} blocks free"
+            )
+        self._idled_for = head
+        self.now_s = max(self.now_s, head.ready_s)
         self._known_s = self.now_s
 
     def _mixed(self, n: int, prefill: Prefill | None) -> float:
