@@ -20,7 +20,7 @@ from models.population import (
     ngram_located,
     population_tau,
 )
-from models.schema import Basis, ModelError
+from models.schema import Basis, ModelError, weakest
 from models.trees import Tree, chain, extended_heads, tree_depth, tree_ranks, tree_survival
 
 __all__ = [
@@ -49,8 +49,6 @@ _MEASURED_SE = 0.01
 _DERIVED_SE = 0.03
 """One alpha solved at K=3 is 0.3-3.4 % off at K=7 (arXiv 2601.11580 traces); independent heads are
 2.0-3.9 % off Medusa-1's tau."""
-
-_WORST: tuple[Basis, ...] = ("validated", "extrapolated", "assumed")
 
 
 class _Stated(NamedTuple):
@@ -282,12 +280,12 @@ def _row(block: Acceptance, logits: Floats, spread: float, tau: float, derived: 
     usual = _DERIVED_SE if derived else _MEASURED_SE
     stated = block.basis or "validated"
     least: Basis = "extrapolated" if derived else "validated"
-    basis = max(stated, least, key=_WORST.index)
+    basis = weakest((stated, least))
     error = usual if block.uncertainty is None else block.uncertainty
     return _Row(logits, spread, tau, error, basis)
 
 
 def _summary(rows: list[_Row], depth: int) -> tuple[int, tuple[float, ...], float, Basis]:
-    worst = max((row.basis for row in rows), key=_WORST.index)
+    worst = weakest(row.basis for row in rows)
     taus = tuple(row.tau for row in rows)
     return depth, taus, max(row.uncertainty for row in rows), worst

@@ -21,13 +21,15 @@ class HostCost(Frozen):
 class Sampler(Frozen):
     """Top-p/top-k sampling, in seconds a logit; nothing is charged when sampling is greedy.
 
-    ``draft_s_per_logit`` prices the rows of drafted tokens where another kernel handles them.
+    ``draft_s_per_logit`` prices the rows of drafted tokens where another kernel handles them;
+    with ``bonus_with_drafts`` that kernel also takes the other rows of a speculating sequence.
     """
 
     s_per_logit: Constant
     draft_s_per_logit: Constant
     small_batch_s_per_logit: Constant | None = None
     small_batch_rows: int = Field(default=0, ge=0)
+    bonus_with_drafts: bool = False
 
 
 class GraphRule(Frozen):

@@ -6,17 +6,19 @@ from typing import Literal
 
 from pydantic import Field
 
-from models.schema import Dtype, Frozen, ModelError, NonNegative, Positive
+from models.schema import Dtype, Frozen, ModelError, NonNegative, Positive, PositiveInt
 
 
 class Interconnect(Frozen):
     """Link between the GPUs of one tensor-parallel group.
 
-    ``bandwidth_bytes_per_s`` is per GPU and per direction.
+    ``bandwidth_bytes_per_s`` is per GPU and per direction; ``largest_group`` is how many GPUs it
+    joins (two cards under an NVLink bridge).
     """
 
     kind: Literal["nvlink", "pcie"]
     bandwidth_bytes_per_s: Positive
+    largest_group: PositiveInt
 
 
 class Accelerator(Frozen):
@@ -58,6 +60,22 @@ class Accelerator(Frozen):
     profile_basis: Literal["validated", "extrapolated"]
     large_batch_defaults: bool
     source: str
+
+    def check_group(self, tp: int) -> None:
+        """Refuse a tensor-parallel group the link does not join.
+
+        Raises
+        ------
+        ModelError
+            If ``tp`` GPUs have no link, or not one that joins so many.
+        """
+        if tp == 1:
+            return
+        if self.interconnect is None:
+            raise ModelError(f"{self.name} has no interconnect, so only 1 works, got {tp}")
+        if tp > self.interconnect.largest_group:
+            most = self.interconnect.largest_group
+            raise ModelError(f"the link of {self.name} joins at most {most} GPUs, got {tp}")
 
     def compute_dtype(self, weights: Dtype) -> Literal["bf16", "fp8", "int8"]:
         """Type the tensor cores compute in for these weights; weight-only types compute in bf16.

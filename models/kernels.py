@@ -88,16 +88,14 @@ class Kernels:
         Raises
         ------
         ModelError
-            If the accelerator has no interconnect, or the profile no constants for ``tp``.
+            If no link joins so many GPUs, or the profile has no constants for ``tp``.
         """
         size = np.asarray(size_bytes, dtype=np.float64)
         if tp == 1:
             return np.zeros_like(size)
+        self.accelerator.check_group(tp)
         link = self.accelerator.interconnect
-        if link is None:
-            raise ModelError(
-                f"{self.accelerator.title} has no interconnect constants, got {tp}", "model.tp"
-            )
+        assert link is not None
         if tp not in self.profile.all_reduce:
             known = ", ".join(str(n) for n in sorted(self.profile.all_reduce))
             raise ModelError(

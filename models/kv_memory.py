@@ -77,7 +77,7 @@ def kv_slots(engine: Engine, strategy: Strategy) -> int:
     drafted rows and verified tokens, twice when overlapped. Trees and Lookahead, which vLLM V1
     never ran, take their verify tokens. Rejected slots are reused, never freed.
     """
-    ahead = engine.is_async(strategy.kind)
+    ahead = strategy.scheduled_ahead(engine)
     width, k = strategy.verify_tokens, strategy.depth
     if engine.slot_rule in ("sglang", "sglang_overlap"):
         tokens = max(strategy.draft_rows, width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from models.schema import Basis, Constant, Fraction, Frozen, KvDtype, PositiveInt
+from models.schema import Basis, Constant, Dtype, Fraction, Frozen, KvDtype, PositiveInt
 
 
 class GemmConstants(Frozen):
@@ -70,31 +70,58 @@ class HeadConstants(Frozen):
 
 
 class Residual(Frozen):
-    """Relative step-time error seen against real runs, as a 90 % interval.
+    """Relative error seen against real runs, as the 5 % and 95 % quantile of measured/predicted.
 
     Attributes
     ----------
-    family : str
-        Strategy family, or ``"*"``.
+    family : tuple of str
+        Strategy families it speaks for; ``("*",)`` any.
     engine : str
         Engine family the runs used, or ``"*"``.
+    weights : tuple of str
+        Weight types it speaks for; empty: any.
     m_max : int or None
-        Largest query tokens a step this row speaks for; None for any.
+        Largest query tokens a step it speaks for; None: any.
     lo, hi : float
-        5 % and 95 % quantile of measured / predicted.
+        The quantiles.
     basis : str
         ``validated`` where it was scored on runs of this very kind.
+    scored_engines, scored_weights : tuple of str
+        Engine versions and weight types of those runs; elsewhere ``validated`` is read as
+        ``extrapolated``.
+    scored_mixtures : bool
+        Mixtures of experts were among them.
     source : str
         The runs.
     """
 
-    family: str
-    engine: str
+    family: tuple[str, ...] = ("*",)
+    engine: str = "*"
+    weights: tuple[Dtype, ...] = ()
     m_max: PositiveInt | None = None
     lo: float = Field(gt=0, le=1)
     hi: float = Field(ge=1)
     basis: Basis
+    scored_engines: tuple[str, ...] = ()
+    scored_weights: tuple[Dtype, ...] = ("bf16",)
+    scored_mixtures: bool = False
     source: str
+
+    def matches(self, family: str, engine: str, weights: Dtype, m: float) -> bool:
+        """Whether it speaks for this strategy and engine family at ``m`` query tokens a step."""
+        return (
+            (family in self.family or "*" in self.family)
+            and self.engine in (engine, "*")
+            and (not self.weights or weights in self.weights)
+            and (self.m_max is None or m <= self.m_max)
+        )
+
+    def basis_for(self, engine: str, weights: Dtype, mixture: bool) -> Basis:
+        """Basis for one engine version, weight type and kind of model."""
+        scored = engine in self.scored_engines and weights in self.scored_weights
+        if self.basis == "validated" and not (scored and (self.scored_mixtures or not mixture)):
+            return "extrapolated"
+        return self.basis
 
 
 class Profile(Frozen):
@@ -114,24 +141,34 @@ class Profile(Frozen):
     moe: MoeConstants
     head: HeadConstants
     residuals: tuple[Residual, ...] = Field(min_length=1)
+    prefill_residuals: tuple[Residual, ...] = Field(min_length=1)
     level: Fraction = 0.9
 
-    def residual(self, family: str, engine: str, m: float) -> Residual:
-        """Residual row for a strategy family on an engine family at ``m`` query tokens a step.
+    def residual(self, family: str, engine: str, weights: Dtype, m: float) -> Residual:
+        """Step-time residual of a strategy family on an engine family at ``m`` tokens a step.
 
-        The most specific row wins: family and engine, then family, then the catch-all; among
-        those the smallest ``m_max`` that still holds ``m``.
+        The most specific row wins: by family, engine and weights named, then the smallest
+        ``m_max`` that still holds ``m``.
+
+        Raises
+        ------
+        ValueError
+            If no row matches.
         """
-        matching = [
-            r
-            for r in self.residuals
-            if r.family in (family, "*")
-            and r.engine in (engine, "*")
-            and (r.m_max is None or m <= r.m_max)
-        ]
-        if not matching:
-            raise ValueError(f"profile {self.name} has no residual row for {family} on {engine}")
-        return min(
-            matching,
-            key=lambda r: (r.family == "*", r.engine == "*", r.m_max is None, r.m_max or 0),
-        )
+        return _most_specific(self.residuals, family, engine, weights, m)
+
+    def prefill_residual(self, engine: str, weights: Dtype) -> Residual:
+        """Residual of computing a prompt, on top of that of the step."""
+        return _most_specific(self.prefill_residuals, "*", engine, weights, 0.0)
+
+
+def _most_specific(
+    rows: tuple[Residual, ...], family: str, engine: str, weights: Dtype, m: float
+) -> Residual:
+    matching = [row for row in rows if row.matches(family, engine, weights, m)]
+    if not matching:
+        raise ValueError(f"no residual row for {family} on {engine} with {weights} weights")
+    return min(
+        matching,
+        key=lambda r: ("*" in r.family, r.engine == "*", not r.weights, r.m_max or float("inf")),
+    )

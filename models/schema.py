@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +18,14 @@ PositiveInt = Annotated[int, Field(gt=0)]
 
 BYTES_PER_WEIGHT: dict[str, float] = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
 BYTES_PER_KV: dict[str, float] = {"bf16": 2.0, "fp8": 1.0}
+
+
+_WEAKER: tuple[Basis, ...] = ("validated", "extrapolated", "assumed")
+
+
+def weakest(bases: Iterable[Basis]) -> Basis:
+    """The least certain of several bases: what a prediction made of all of them rests on."""
+    return max(bases, key=_WEAKER.index)
 
 
 class Frozen(BaseModel):

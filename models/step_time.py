@@ -64,8 +64,11 @@ class StepTime:
         self._head: list[float] = total(head_parts(kernels, target, tp, rows)).tolist()
         self._attention = Attention.of(kernels, target, deployed.kv, tp)
         engine, weights = deployed.engine, deployed.weights
-        self._sampler = self._sampling(engine.sampler.s_per_logit.value)
-        self._draft_sampler = self._sampling(engine.sampler.draft_s_per_logit.value)
+        sampler = engine.sampler
+        self._draft_sampler = self._sampling(sampler.draft_s_per_logit.value)
+        shared = sampler.bonus_with_drafts and strategy.drafted > 0
+        own = self._sampling(sampler.s_per_logit.value)
+        self._sampler = self._draft_sampler if shared else own
         self._passes = [
             self._pass_time(draft) for draft in strategy.draft_passes(target, engine, weights, tp)
         ]
@@ -122,7 +125,7 @@ class StepTime:
 
     def _host_table(self) -> list[float]:
         engine, drafts = self.deployed.engine, self.strategy.depth > 0
-        if engine.is_async(self.strategy.kind):
+        if self.strategy.scheduled_ahead(engine):
             return [0.0] * self._rows
         cost = engine.host_speculative if drafts else engine.host_plain
         step = cost.per_step_us.value + (engine.sampling_us.value if drafts else 0.0)
@@ -208,22 +211,33 @@ class StepTime:
         """Host time a step of ``sequences`` rows waits for [s]."""
         return self._host[sequences]
 
-    def breakdown(self, n: int, ctx: float) -> dict[str, float]:
-        """One full-width decode step by component [s]; the values sum to ``decode(n, ctx)``."""
-        deployed, tokens = self.deployed, n * self.width
+    def breakdown(self, n: int, ctx: float, query_tokens: int | None = None) -> dict[str, float]:
+        """One decode step by component [s]; the values sum to the step.
+
+        Parameters
+        ----------
+        n : int
+            Decoding sequences.
+        ctx : float
+            Sum of their contexts [token].
+        query_tokens : int, optional
+            Sum of their query tokens; by default the full width of each.
+        """
+        deployed = self.deployed
+        tokens = n * self.width if query_tokens is None else query_tokens
         kernels, target, tp = deployed.kernels, deployed.target, deployed.tp
-        m = self._decode_pad[tokens : tokens + 1]
+        m = (self._decode_pad if tokens == n * self.width else self._mixed_pad)[tokens : tokens + 1]
         layers = layer_parts(kernels, target, deployed.weights, deployed.kv, tp, m)
         head = head_parts(kernels, target, tp, np.array([tokens]))
-        context = self._attention.seconds(ctx, self.width * ctx, 0.0)
+        query_ctx = tokens / n * ctx
         return {
             "weights": float(layers["weights"][0]),
             "attention": float(layers["attention"][0]),
-            "kv": context,
+            "kv": self._attention.seconds(ctx, query_ctx, 0.0),
             "elementwise": float(layers["elementwise"][0]),
             "lm_head": float(head["lm_head"][0]),
             "sampling": self._sampler[n] + self._draft_sampler[tokens - n],
             "collectives": float(layers["collectives"][0] + head["collectives"][0]),
-            "draft": self.draft_s(n, tokens, ctx, self.width * ctx, 0.0),
+            "draft": self.draft_s(n, tokens, ctx, query_ctx, 0.0),
             "host": self._host[n],
         }

@@ -1,4 +1,4 @@
-"""How far a prediction may be off: scales of the step time, and bands made of re-runs."""
+"""How far a prediction may be off: scales of the step time, and what they rest on."""
 
 from __future__ import annotations
 
@@ -7,21 +7,24 @@ from typing import Any, NamedTuple
 
 from models import catalog
 from models.acceptance import Acceptance
-from models.profile import Residual
-from models.schema import Basis
+from models.schema import Basis, weakest
 from sim.setup import Setup
 
 Z = 1.645
 """Standard normal quantile of a 90 % interval."""
 
-_WORST: tuple[Basis, ...] = ("validated", "extrapolated", "assumed")
-
 
 class Scale(NamedTuple):
-    """Factors on the step time at both ends of the band, and what they rest on."""
+    """Factors on the step time at both ends of the band, and what they rest on.
+
+    ``lo`` and ``hi`` act on latencies; ``gain_lo`` and ``gain_hi`` on the speedup, in which the
+    errors common to plain decoding cancel.
+    """
 
     lo: float
     hi: float
+    gain_lo: float
+    gain_hi: float
     level: float
     basis: Basis
 
@@ -29,40 +32,61 @@ class Scale(NamedTuple):
 def step_scale(setup: Setup, query_tokens: float) -> Scale:
     """Both ends of the step time of a strategy at ``query_tokens`` a step.
 
-    The step residual of the profile and the uncertainty of tau are taken as independent; an error
-    of tau acts on latency like the same relative error of the step time. Synchronisation points
-    that asynchronous speculation still has only make steps longer.
+    Speculation was scored on speedups, so its latencies carry the residual of plain decoding as
+    well. Residuals and the uncertainty of tau are taken as independent; an error of tau acts on
+    latency like the same relative error of the step time. Synchronisation points that asynchronous
+    speculation still has only make steps longer.
     """
-    deployment, strategy, law = setup.deployment, setup.strategy, setup.law
-    engine, profile = deployment.engine, deployment.profile
-    residual = profile.residual(strategy.band_family, engine.family, query_tokens)
-    tau = Z * law.uncertainty
-    hi = math.exp(math.hypot(math.log(residual.hi), tau))
-    if strategy.drafted and engine.is_async(strategy.kind):
-        hi *= 1 + engine.sync_point_band
-    lo = math.exp(-math.hypot(math.log(residual.lo), tau))
-    return Scale(lo, hi, profile.level, _basis(setup, residual))
+    deployment, strategy = setup.deployment, setup.strategy
+    engine, profile, weights = deployment.engine, deployment.profile, deployment.weights
+    plain = profile.residual("plain", engine.family, weights, query_tokens)
+    if not strategy.drafted:
+        return Scale(plain.lo, plain.hi, 1.0, 1.0, profile.level, _basis(setup, query_tokens))
+    own = profile.residual(strategy.band_family, engine.family, weights, query_tokens)
+    tau = Z * setup.law.uncertainty
+    waits = 1 + engine.sync_point_band if setup.is_async else 1.0
+    return Scale(
+        _together(plain.lo, own.lo, tau),
+        waits * _together(plain.hi, own.hi, tau),
+        _together(1.0, own.lo, tau),
+        waits * _together(1.0, own.hi, tau),
+        profile.level,
+        _basis(setup, query_tokens),
+    )
 
 
-def _basis(setup: Setup, residual: Residual) -> Basis:
+def _together(plain: float, own: float, tau: float) -> float:
+    """Independent relative errors of one sign, combined in logarithms."""
+    size = math.sqrt(math.log(plain) ** 2 + math.log(own) ** 2 + tau**2)
+    return math.exp(-size if own < 1 else size)
+
+
+def _basis(setup: Setup, query_tokens: float) -> Basis:
     """The weakest of everything the prediction rests on."""
     deployment, strategy = setup.deployment, setup.strategy
-    bases: list[Basis] = [residual.basis, deployment.profile_basis]
+    engine, profile, target = deployment.engine, deployment.profile, deployment.target
+    residual = profile.residual(
+        strategy.band_family, engine.family, deployment.weights, query_tokens
+    )
+    bases = [
+        residual.basis_for(engine.name, deployment.weights, bool(target.experts)),
+        deployment.profile_basis,
+    ]
+    if query_tokens > profile.valid_m[1]:
+        bases.append("extrapolated")
     if strategy.drafted:
-        bases += [setup.law.basis, deployment.engine.draft_basis]
-        if deployment.engine.is_async(strategy.kind):
-            # Speculation was scored on synchronous engines only.
-            bases.append("extrapolated")
-        acceptance = getattr(strategy, "acceptance", None)
-        if acceptance is not None and _measured_elsewhere(acceptance, deployment.target.name):
+        bases += [setup.law.basis, engine.draft_basis]
+        if _measured_elsewhere(strategy.resolved_acceptance(), target.name):
             bases.append("extrapolated")
     if setup.hypothetical:
         bases.append("assumed")
-    return max(bases, key=_WORST.index)
+    return weakest(bases)
 
 
-def _measured_elsewhere(acceptance: Acceptance, target: str) -> bool:
+def _measured_elsewhere(acceptance: Acceptance | None, target: str) -> bool:
     """Whether a catalogue entry of another target model stands in, in any domain."""
+    if acceptance is None:
+        return False
     named = acceptance.catalog
     if named is not None and catalog.entry("acceptance", named)["target"] != target:
         return True
@@ -70,29 +94,46 @@ def _measured_elsewhere(acceptance: Acceptance, target: str) -> bool:
     return any(_measured_elsewhere(inner, target) for inner in domains)
 
 
-def latency_band(
-    value: float | None, fast: float | None, slow: float | None, scale: Scale
+def interval(
+    value: float | None, *ends: float | None, scale: Scale, open_above: bool
 ) -> dict[str, Any] | None:
-    """Interval of a latency and its re-runs; no upper bound where the slow one saturates."""
-    lo, hi = _span(value, fast, slow)
-    return None if lo is None else _band(lo, None if slow is None else hi, scale)
+    """Span of a value and its re-runs: a faster step does not always mean an earlier token.
 
-
-def gain_band(
-    value: float | None, fast: float | None, slow: float | None, scale: Scale
-) -> dict[str, Any] | None:
-    """Interval of a speedup or rate; no lower bound where the slow re-run saturates."""
-    lo, hi = _span(value, fast, slow)
-    return None if hi is None else _band(None if slow is None else lo, hi, scale)
-
-
-def _span(value: float | None, *ends: float | None) -> tuple[float | None, float | None]:
-    """Smallest and largest: a faster step does not always mean an earlier first token."""
+    Parameters
+    ----------
+    value : float or None
+        The prediction; None has no interval.
+    ends : float or None
+        The re-runs; None where one saturates.
+    scale : Scale
+        Gives level and basis.
+    open_above : bool
+        A saturated end leaves the interval without an upper bound (latencies), else without a
+        lower one (speedup, rates).
+    """
     if value is None:
-        return None, None
+        return None
     known = [value, *(end for end in ends if end is not None)]
-    return min(known), max(known)
-
-
-def _band(lo: float | None, hi: float | None, scale: Scale) -> dict[str, Any]:
+    lo: float | None = min(known)
+    hi: float | None = max(known)
+    if None in ends:
+        lo, hi = (lo, None) if open_above else (None, hi)
     return {"lo": lo, "hi": hi, "level": scale.level, "basis": scale.basis}
+
+
+def with_prefill(
+    band: dict[str, Any] | None, setup: Setup, computed_share: float
+) -> dict[str, Any] | None:
+    """A TTFT band widened by the residual of prefill, for the share of prompts not cached."""
+    if band is None:
+        return None
+    deployment = setup.deployment
+    residual = deployment.profile.prefill_residual(deployment.engine.family, deployment.weights)
+    wider = dict(band)
+    if band["lo"] is not None:
+        wider["lo"] = band["lo"] * (1 + (residual.lo - 1) * computed_share)
+    if band["hi"] is not None:
+        wider["hi"] = band["hi"] * (1 + (residual.hi - 1) * computed_share)
+    if computed_share > 0:
+        wider["basis"] = weakest([band["basis"], residual.basis])
+    return wider

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sim.band import Scale, gain_band, latency_band
+from sim.band import Scale, interval, with_prefill
+from sim.setup import Setup
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 
@@ -35,24 +37,41 @@ class Ends(NamedTuple):
     slow: Row
 
 
-def bands(row: Row, baseline: Row, ends: Ends, scale: Scale, open_loop: bool) -> dict[str, Any]:
-    """Bands of latencies, rate and speedup of one row; empty when it is saturated.
-
-    The speedup's band leaves the baseline where it is: kernel errors common to both cancel, and
-    the residuals of speculation were scored on speedups.
-    """
+def bands(
+    row: Row, baseline: Row, ends: Ends, scale: Scale, setup: Setup, open_loop: bool
+) -> dict[str, Any]:
+    """Bands of latencies, rate and speedup of one row; empty when it is saturated."""
     if row["saturated"]:
         return {}
     found: dict[str, dict[str, Any] | None] = {}
     for name in LATENCIES:
-        means = [end[name]["mean"] for end in (row, *ends)]
-        found[name] = latency_band(*_moved(*means), scale)
-    rates = [end["tok_per_s_per_gpu"] for end in (row, *ends)]
-    found["tok_per_s_per_gpu"] = gain_band(*_moved(*rates), scale)
+        value, fast, slow = _moved(*(end[name]["mean"] for end in (row, *ends)))
+        found[name] = interval(value, fast, slow, scale=scale, open_above=True)
+    computed = 1.0 - (row["prefix_hit_rate"] or 0.0)
+    found["ttft_s"] = with_prefill(found["ttft_s"], setup, computed)
+    value, fast, slow = _moved(*(end["tok_per_s_per_gpu"] for end in (row, *ends)))
+    found["tok_per_s_per_gpu"] = interval(value, fast, slow, scale=scale, open_above=False)
     if row["speedup"] is not None:
-        gains = [speedup(end, baseline, open_loop) for end in ends]
-        found["speedup"] = gain_band(*_moved(row["speedup"], *gains), scale)
+        found["speedup"] = _speedup_band(row, baseline, ends, scale, open_loop)
     return {name: band for name, band in found.items() if band is not None}
+
+
+def _speedup_band(
+    row: Row, baseline: Row, ends: Ends, scale: Scale, open_loop: bool
+) -> dict[str, Any] | None:
+    """The baseline stays where it is; the ends lie nearer, for its own errors cancel."""
+    gains = [speedup(end, baseline, open_loop) for end in ends]
+    value, fast, slow = _moved(row["speedup"], *gains)
+    fast = _part_way(value, fast, math.log(scale.gain_lo) / math.log(scale.lo))
+    slow = _part_way(value, slow, math.log(scale.gain_hi) / math.log(scale.hi))
+    return interval(value, fast, slow, scale=scale, open_above=False)
+
+
+def _part_way(value: float | None, end: float | None, share: float) -> float | None:
+    """Geometric interpolation from the value towards one end."""
+    if value is None or end is None:
+        return None
+    return float(value * (end / value) ** share)
 
 
 def _moved(

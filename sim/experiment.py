@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from models.acceptance import Acceptance
 from sim.analysis.summary import measure
 from sim.analysis.verdict import verdict
 from sim.band import step_scale
@@ -19,7 +20,7 @@ from sim.engine.simulate import simulate
 from sim.histogram import LogHistogram
 from sim.run_tables import request_columns, step_columns
 from sim.scenario import dump
-from sim.scenario.build import build
+from sim.scenario.build import Deployment, build
 from sim.scenario.load import Point, ScenarioFile
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import Requests, generate
@@ -136,6 +137,9 @@ def _run_point(
             **served.row,
             **_memory(setup, served.recorders),
             "rejected_because": _refusals(served.recorders),
+            "tau_max": strategy.depth + 1,
+            "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
+            "acceptance_entries": entries_of(strategy.resolved_acceptance()),
         }
         comparison.complete(row, setup, operating_point(served.recorders, served.runs, setup))
         row["verdict"] = verdict(row)
@@ -171,7 +175,7 @@ class _Comparison:
 
         middle = row if len(self._workloads) == 1 else again(1.0)
         ends = Ends(middle, again(scale.lo), again(scale.hi))
-        return bands(row, plain, ends, scale, self._open_loop)
+        return bands(row, plain, ends, scale, setup, self._open_loop)
 
 
 def _serve(
@@ -225,6 +229,22 @@ def _keep(
         if keep_steps:
             steps = step_columns(served.recorders[replication])
             result.steps.append(RunTable(point.values, strategy, replication, steps))
+
+
+def _cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | None:
+    """Price of a million output tokens at the rate served [USD]."""
+    if not tok_per_s_per_gpu:
+        return None
+    return deployment.price_per_gpu_hour / (3600 * tok_per_s_per_gpu) * 1e6
+
+
+def entries_of(acceptance: Acceptance | None) -> list[str]:
+    """Catalogue entries an acceptance rests on, those of its domains included."""
+    if acceptance is None:
+        return []
+    inner = (entries_of(part) for part in (acceptance.by_domain or {}).values())
+    own = [acceptance.catalog] if acceptance.catalog else []
+    return sorted({*own, *(name for names in inner for name in names)})
 
 
 def _refusals(recorders: list[Recorder]) -> dict[str, int]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sim.band import step_scale
 from sim.scenario import dump
 from sim.scenario.build import build
@@ -31,7 +33,8 @@ def explain(
     ----------
     scenario_file : ScenarioFile
     batch : int, optional
-        Sequences decoding; by default the steady state of plain decoding at this load.
+        Sequences decoding; by default the steady state of plain decoding at this load. No more
+        than every strategy can hold.
     context : int, optional
         Tokens of context of each; by default mean prompt and half the mean output.
     """
@@ -43,11 +46,18 @@ def explain(
     prompt, output = float(sample.prompt_tokens.mean()), float(sample.output_tokens.mean())
     tokens = context or round(prompt + output / 2)
     plain = setups[scenario.baseline]
-    at = Point(batch or steady_batch(plain, scenario.workload, output, tokens), tokens)
+    asked = batch or steady_batch(plain, scenario.workload, output, tokens)
+    at = Point(min(asked, *(setup.rules.max_num_seqs for setup in setups)), tokens)
     shown = dump.plain(scenario_file.resolved)
     shown["hardware"]["gpus"], shown["model"]["replicas"] = deployment.gpus, deployment.replicas
     rows = [_row(setup, at) for setup in setups]
-    return {"scenario": shown, "batch": at.batch, "context": at.context, "rows": rows}
+    return {
+        "scenario": shown,
+        "batch": at.batch,
+        "batch_asked": asked,
+        "context": at.context,
+        "rows": rows,
+    }
 
 
 def _sample(workload: Workload, seed: int) -> Requests:
@@ -72,17 +82,25 @@ def steady_batch(setup: Setup, workload: Workload, output_tokens: float, context
     return most
 
 
+def mean_width(setup: Setup) -> float:
+    """Query tokens of a sequence, averaged over the steps of many requests."""
+    if not setup.strategy.varies_width(setup.deployment.engine):
+        return setup.rules.width
+    ids = np.arange(SAMPLE)
+    paths = setup.law.paths(0, ids, np.full(SAMPLE, 250), np.zeros(SAMPLE, dtype=np.int64))
+    return float(paths.width.mean()) if paths.width is not None else setup.rules.width
+
+
 def _row(setup: Setup, at: Point) -> dict[str, Any]:
-    n, ctx = min(at.batch, setup.rules.max_num_seqs), at.context
-    n_ctx = n * ctx
-    components = setup.step_time.breakdown(n, n_ctx)
+    deployment, tau = setup.deployment, setup.law.tau
+    n, n_ctx, width = at.batch, at.batch * at.context, mean_width(setup)
+    query = round(n * width)
+    components = setup.step_time.breakdown(n, n_ctx, query)
     seconds = sum(components.values())
-    tau = setup.law.tau
-    scale = step_scale(setup, n * setup.rules.width)
-    deployment = setup.deployment
+    scale = step_scale(setup, query)
     accelerator, gpus = deployment.accelerator, deployment.tp
     compute = accelerator.compute_dtype(deployment.weights)
-    flops, moved = _work(setup, n, n_ctx)
+    flops, moved = _work(setup, n, query, n_ctx)
 
     def banded(value: float) -> dict[str, Any]:
         ends = {"lo": scale.lo * value, "hi": scale.hi * value}
@@ -90,24 +108,25 @@ def _row(setup: Setup, at: Point) -> dict[str, Any]:
 
     return {
         "strategy": setup.strategy.name,
+        "hypothetical": setup.hypothetical,
         "t_step_s": seconds,
         "components": components,
         "tau": tau,
         "tpot_s": seconds / tau,
-        "verify_tokens": n * setup.rules.width,
+        "verify_tokens": query,
         "mfu": flops / gpus / (seconds * accelerator.peak_flops[compute]),
         "mbu": moved / gpus / (seconds * accelerator.memory_bandwidth_bytes_per_s),
-        "roof": _roof(setup, n, components),
+        "roof": _roof(setup, query, components),
         "band": {"t_step_s": banded(seconds), "tpot_s": banded(seconds / tau)},
     }
 
 
-def _work(setup: Setup, n: int, ctx: float) -> tuple[float, float]:
+def _work(setup: Setup, n: int, query: int, ctx: float) -> tuple[float, float]:
     """FLOP and bytes of target and draft in one step, all GPUs together."""
-    deployment, strategy, width = setup.deployment, setup.strategy, setup.rules.width
-    target = deployment.target
-    flops = target.pass_flops(n * width, n * width, width * ctx)
-    moved = target.pass_bytes(n * width, ctx, deployment.weights, deployment.kv)
+    deployment, strategy = setup.deployment, setup.strategy
+    target, attended = deployment.target, query / n * ctx
+    flops = target.pass_flops(query, query, attended)
+    moved = target.pass_bytes(query, ctx, deployment.weights, deployment.kv)
     passes = strategy.draft_passes(target, deployment.engine, deployment.weights, deployment.tp)
     for draft in passes:
         rows = n * draft.rows
@@ -116,19 +135,19 @@ def _work(setup: Setup, n: int, ctx: float) -> tuple[float, float]:
             flops += draft.repeat * 2 * params * rows
             moved += draft.repeat * 2 * params
             continue
-        wide = width if draft.covers_prefill else draft.rows
-        flops += draft.repeat * draft.net.pass_flops(n * wide, rows, wide * ctx)
-        moved += draft.repeat * draft.net.pass_bytes(n * wide, ctx, draft.weights, deployment.kv)
+        tokens = query if draft.covers_prefill else rows
+        flops += draft.repeat * draft.net.pass_flops(tokens, rows, tokens / n * ctx)
+        moved += draft.repeat * draft.net.pass_bytes(tokens, ctx, draft.weights, deployment.kv)
     return flops, moved
 
 
-def _roof(setup: Setup, n: int, components: dict[str, float]) -> str:
+def _roof(setup: Setup, query: int, components: dict[str, float]) -> str:
     """What takes most of the target pass: a roof of the GPU, the link, or launches."""
     deployment = setup.deployment
     bound = setup.step_time.deployed.kernels.gemm_bound(
-        n * setup.rules.width,
+        query,
         deployment.target.hidden,
-        deployment.target.intermediate / deployment.tp,
+        (deployment.target.expert_intermediate or deployment.target.intermediate) / deployment.tp,
         deployment.weights,
     )
     kinds = {

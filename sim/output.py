@@ -114,7 +114,7 @@ def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
         "profile": document["profile"],
         "catalogue": {
             section: {name: _digest(section, name) for name in sorted(names)}
-            for section, names in _entries_named(document["scenario"], document["profile"]).items()
+            for section, names in _entries_named(document).items()
         },
     }
 
@@ -124,9 +124,10 @@ def _digest(section: str, name: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _entries_named(scenario: Mapping[str, Any], profile: str) -> dict[str, set[str]]:
-    """Catalogue entries whose names stand anywhere in the scenario."""
-    words = set(_words(scenario)) | {profile}
+def _entries_named(document: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Catalogue entries named in the scenario or used by default."""
+    used = [row.get("acceptance_entries", []) for row in document["rows"]]
+    words = {*_words(document["scenario"]), *_words(used), document["profile"]}
     return {section: words & set(catalog.names(section)) for section in _FILED}
 
 

@@ -28,9 +28,12 @@ class Setup:
     @property
     def hypothetical(self) -> bool:
         """Whether this engine version cannot run it."""
-        engine, strategy = self.deployment.engine, self.strategy
-        unable = strategy.needs_tree and not engine.tree_verify
-        return unable or strategy.kind not in engine.supports
+        return not self.strategy.runs_on(self.deployment.engine)
+
+    @property
+    def is_async(self) -> bool:
+        """Whether its host work is hidden behind the GPU."""
+        return self.strategy.scheduled_ahead(self.deployment.engine)
 
     def plan(self, scale: float = 1.0) -> Plan:
         """What the engine simulates, every step time multiplied by ``scale``."""
@@ -103,7 +106,7 @@ def _rules(deployment: Deployment, strategy: Strategy, budget: KvBudget) -> Rule
         n_blocks=budget.n_blocks,
         slots=kv_slots(engine, strategy),
         width=strategy.verify_tokens,
-        async_scheduling=engine.is_async(strategy.kind),
+        async_scheduling=strategy.scheduled_ahead(engine),
         prefix_cache=engine.prefix_cache,
         drop_matched_block=engine.drop_matched_block and strategy.drops_matched_block,
         preemption=engine.preemption,

@@ -222,14 +222,15 @@ def test_known_differences_between_vllm_versions() -> None:
 
 def test_residual_rows_prefer_the_specific_and_cover_everything() -> None:
     profile = catalog.profile("h100_sxm")
-    assert profile.residual("plain", "vllm_v1", 64).hi == pytest.approx(1.056)
-    assert profile.residual("eagle3", "vllm_v1", 256).m_max == 384
-    assert profile.residual("eagle3", "vllm_v1", 5000).basis == "extrapolated"
+    assert profile.residual("plain", "vllm_v1", "bf16", 64).hi == pytest.approx(1.056)
+    assert profile.residual("plain", "vllm_v1", "fp8", 64).hi == pytest.approx(1.2)
+    assert profile.residual("eagle", "vllm_v1", "bf16", 256).m_max == 384
+    assert profile.residual("eagle", "vllm_v1", "bf16", 5000).basis == "extrapolated"
     families = {strategy.family for strategy in strategy_types().values()}
     for name in catalog.names("engines"):
         engine = catalog.engine(name)
         for family in families:
-            row = profile.residual(family, engine.family, 64)
+            row = profile.residual(family, engine.family, "bf16", 64)
             assert row.lo < 1 < row.hi
             if engine.family in ("transformers", "tensorrt_llm"):
                 assert row.basis == "assumed"

@@ -17,7 +17,8 @@ VLLM = catalog.engine("vllm_0.15")
 
 ONE_B = DRAFT(draft="llama-3.2-1b", k=4)
 TOP_3 = MEDUSA(heads=5, tree=[3, 3, 3, 3])
-SEVEN = EAGLE3(tree={"total_tokens": 8, "passes": 5, "topk": 4})
+SEVEN = EAGLE3(tree={"total_tokens": 8, "passes": 5, "topk": 4}, acceptance={"tau": 3})
+SMALL = LOOKAHEAD(w=7, n=7, g=7, acceptance={"tau": 1.7})
 FIRST = (1, True, 1, False)
 
 CASES = [
@@ -34,7 +35,7 @@ CASES = [
     (SEVEN, "eagle3 tree of 7", 5, 7, 8, "eagle3", "tree"),
     (MTP(k=2), "mtp K=2", 2, 2, 3, "mtp", "mtp"),
     (LOOKAHEAD(), "lookahead W=15 N=5 G=15", 4, 119, 120, "lookahead", "lookahead"),
-    (LOOKAHEAD(w=7, n=7, g=7), "lookahead W=7 N=7 G=7", 6, 83, 84, "lookahead", "lookahead"),
+    (SMALL, "lookahead W=7 N=7 G=7", 6, 83, 84, "lookahead", "lookahead"),
     (NGRAM(k=5), "ngram K=5", 5, 5, 6, "ngram", "ngram"),
 ]  # fmt: skip
 
@@ -53,6 +54,31 @@ def test_shape_and_name(strategy, name, depth, drafted, verified, family, band):
     assert strategy.needs_tree is (drafted > depth)
     assert strategy.law(VLLM, ("all",)).depth == depth
     assert strategy.model_copy(update={"label": "mine"}).name == "mine"
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        EAGLE2(tree={"total_tokens": 5, "passes": 4, "topk": 2}),
+        EAGLE3(tree={"total_tokens": 6, "passes": 5, "topk": 1}),
+        EAGLE(tree=[2, 1, 1]),
+        LOOKAHEAD(w=2, n=3, g=1),
+        EAGLE2(
+            tree={"total_tokens": 30, "passes": 8, "topk": 10},
+            acceptance={"catalog": "eagle2_llama31_8b_mtbench"},
+        ),
+    ],
+)
+def test_a_published_tau_is_not_carried_to_another_shape(strategy):
+    with pytest.raises(ModelError, match="state the acceptance of this shape"):
+        strategy.law(VLLM, ("all",))
+
+
+def test_a_published_draft_tau_depends_on_k():
+    taus = [DRAFT(draft="llama-3.2-1b", k=k).law(VLLM, ("all",)).tau for k in (1, 2, 5, 8)]
+    assert taus == sorted(taus)
+    assert taus[2] == pytest.approx(2.27, rel=0.01)
+    assert taus[0] < 1.7
 
 
 @pytest.mark.parametrize("kind", sorted(set(KIND) - {"autoregressive"}))

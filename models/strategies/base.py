@@ -6,9 +6,10 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
+from models import catalog
 from models.acceptance import Acceptance, Law
 from models.engine import Engine
-from models.schema import Dtype, Frozen, KvDtype
+from models.schema import Dtype, Frozen, KvDtype, ModelError
 from models.transformer import Transformer
 
 
@@ -109,6 +110,24 @@ class Strategy(Frozen):
         """Which residuals of a profile speak for it: drafted trees have their own."""
         return "tree" if self.needs_tree and self.drafts_ahead else self.family
 
+    def runs_on(self, engine: Engine) -> bool:
+        """Whether this engine version can run it; if not it must be hypothetical."""
+        return self.kind in engine.supports and (engine.tree_verify or not self.needs_tree)
+
+    def scheduled_ahead(self, engine: Engine) -> bool:
+        """Whether its host work is hidden behind the GPU; never for what cannot run."""
+        return self.runs_on(engine) and engine.is_async(self.kind)
+
+    def resolved_acceptance(self) -> Acceptance | None:
+        """The acceptance given or its default; None where nothing is drafted.
+
+        Raises
+        ------
+        ModelError
+            If a catalogue entry was measured with another shape.
+        """
+        return None
+
     def varies_width(self, engine: Engine) -> bool:
         """Whether the query tokens of a sequence change from step to step."""
         return False
@@ -141,6 +160,25 @@ class Strategy(Frozen):
         raise NotImplementedError
 
 
-def acceptance_or_default(acceptance: Acceptance | None, entry: str) -> Acceptance:
-    """The acceptance given, or catalogue entry ``entry`` marked as assumed."""
-    return acceptance or Acceptance(catalog=entry, basis="assumed")
+def acceptance_or_default(
+    acceptance: Acceptance | None, entry: str, strategy: Strategy
+) -> Acceptance:
+    """The acceptance given, or catalogue entry ``entry`` marked as assumed.
+
+    Raises
+    ------
+    ModelError
+        If the entry states the tau of another number of drafted tokens or levels.
+    """
+    chosen = acceptance or Acceptance(catalog=entry, basis="assumed")
+    if chosen.catalog is not None:
+        shape = catalog.entry("acceptance", chosen.catalog).get("shape")
+        here = {"drafted": strategy.drafted, "depth": strategy.depth}
+        if shape is not None and shape != here:
+            raise ModelError(
+                f"'{chosen.catalog}' is the tau of {shape['drafted']} drafted tokens in "
+                f"{shape['depth']} levels, got {here['drafted']} in {here['depth']}; state the "
+                "acceptance of this shape",
+                "acceptance",
+            )
+    return chosen

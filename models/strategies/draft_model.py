@@ -79,7 +79,10 @@ class DraftModel(Strategy):
             return (first,)
         return first, DraftPass(net, self.draft_tp, self.draft_weights, repeat=self.k - 1)
 
+    def resolved_acceptance(self) -> Acceptance:
+        """A published figure of a small draft when none is given."""
+        return acceptance_or_default(self.acceptance, "draft_vicuna_68m_vicuna_13b", self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Chain acceptance; the default is a published small-draft figure, basis assumed."""
-        given = acceptance_or_default(self.acceptance, "draft_vicuna_68m_vicuna_13b")
-        return chain_law(given, self.k, domains)
+        """Chain acceptance."""
+        return chain_law(self.resolved_acceptance(), self.k, domains)

@@ -94,10 +94,13 @@ class Eagle(Strategy):
             return (first,)
         return first, DraftPass(net, tp, "bf16", repeat=self.k - 1)
 
+    def resolved_acceptance(self) -> Acceptance:
+        """Published traces of a chain, or the published tau of ``eagle_25``, when none is given."""
+        entry = "eagle_llama31_8b" if self.paths is None else "eagle_vicuna_13b"
+        return acceptance_or_default(self.acceptance, entry, self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Chain or tree acceptance; default from published traces, basis assumed."""
+        """Chain or tree acceptance."""
         if self.paths is None:
-            given = acceptance_or_default(self.acceptance, "eagle_llama31_8b")
-            return chain_law(given, self.k, domains)
-        given = acceptance_or_default(self.acceptance, "eagle_vicuna_13b")
-        return tree_law(given, self.paths, domains)
+            return chain_law(self.resolved_acceptance(), self.k, domains)
+        return tree_law(self.resolved_acceptance(), self.paths, domains)

@@ -85,7 +85,10 @@ class Eagle2(Strategy):
         net = eagle_layer(target, "eagle2", fc_inputs=2)
         return dynamic_passes(net, net, self.tree, tp)
 
+    def resolved_acceptance(self) -> Acceptance:
+        """The published tau of the reference tree when none is given."""
+        return acceptance_or_default(self.acceptance, "eagle2_llama31_8b_mtbench", self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Published tau of the dynamic tree, spread over its levels at one rate."""
-        given = acceptance_or_default(self.acceptance, "eagle2_llama31_8b_mtbench")
-        return chain_law(given, self.depth, domains)
+        """Tau of the dynamic tree, spread over its levels at one rate."""
+        return chain_law(self.resolved_acceptance(), self.depth, domains)

@@ -74,10 +74,12 @@ class Eagle3(Strategy):
         chain = DynamicTree.model_construct(passes=self.k, topk=1)
         return dynamic_passes(first, later, self.tree or chain, tp)
 
+    def resolved_acceptance(self) -> Acceptance:
+        """Published chain rates, or the tau of the reference tree, when none is given."""
+        chain = self.tree is None
+        entry = "eagle3_llama31_8b_mtbench" if chain else "eagle3_llama33_70b_mtbench"
+        return acceptance_or_default(self.acceptance, entry, self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Chain rates by position, or the published tau of the dynamic tree; basis assumed."""
-        if self.tree is None:
-            given = acceptance_or_default(self.acceptance, "eagle3_llama31_8b_mtbench")
-        else:
-            given = acceptance_or_default(self.acceptance, "eagle3_llama33_70b_mtbench")
-        return chain_law(given, self.depth, domains)
+        """Chain acceptance, or tau of the dynamic tree spread over its levels at one rate."""
+        return chain_law(self.resolved_acceptance(), self.depth, domains)

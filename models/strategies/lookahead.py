@@ -48,9 +48,17 @@ class Lookahead(Strategy):
         """The pool may hold fewer guesses than G."""
         return self.found_share < 1
 
+    def resolved_acceptance(self) -> Acceptance:
+        """The published tau on Vicuna-7B when none is given."""
+        return acceptance_or_default(self.acceptance, "lookahead_vicuna_7b", self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """The paper's acceptance of G guesses; default its published tau, basis assumed."""
-        given = acceptance_or_default(self.acceptance, "lookahead_vicuna_7b")
+        """The paper's acceptance of G guesses."""
         return lookahead_law(
-            given, n=self.n, g=self.g, w=self.w, domains=domains, found_share=self.found_share
+            self.resolved_acceptance(),
+            n=self.n,
+            g=self.g,
+            w=self.w,
+            domains=domains,
+            found_share=self.found_share,
         )

@@ -71,7 +71,10 @@ class Medusa(Strategy):
         rows = self.verify_tokens if engine.medusa_rows == "tree" else 1
         return (DraftPass(target, tp, "bf16", repeat=self.heads, rows=rows, head_only=True),)
 
+    def resolved_acceptance(self) -> Acceptance:
+        """Head accuracies of Medusa-1 on Vicuna-7B when none are given."""
+        return acceptance_or_default(self.acceptance, "medusa1_vicuna_7b_mtbench", self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Tree acceptance from head accuracies; default Medusa-1 on Vicuna-7B, basis assumed."""
-        given = acceptance_or_default(self.acceptance, "medusa1_vicuna_7b_mtbench")
-        return tree_law(given, self.paths, domains)
+        """Tree acceptance from head accuracies."""
+        return tree_law(self.resolved_acceptance(), self.paths, domains)

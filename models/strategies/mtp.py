@@ -64,7 +64,10 @@ class Mtp(Strategy):
             return (first,)
         return first, DraftPass(net, tp, weights, repeat=self.k - 1)
 
+    def resolved_acceptance(self) -> Acceptance:
+        """A published MTP run when none is given."""
+        return acceptance_or_default(self.acceptance, "mtp_gsm8k", self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Chain acceptance; default from a published MTP run, basis assumed."""
-        given = acceptance_or_default(self.acceptance, "mtp_gsm8k")
-        return chain_law(given, self.k, domains)
+        """Chain acceptance."""
+        return chain_law(self.resolved_acceptance(), self.k, domains)

@@ -42,7 +42,12 @@ class Ngram(Strategy):
         """CPU proposer: shares of a step read off SpecDecode-Bench (arXiv 2601.11580)."""
         return 15.0, 1.5
 
+    def resolved_acceptance(self) -> Acceptance:
+        """Published traces when none is given."""
+        return acceptance_or_default(self.acceptance, "ngram_llama31_8b", self)
+
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Bimodal acceptance: no match, or a match that tends to persist."""
-        given = acceptance_or_default(self.acceptance, "ngram_llama31_8b")
-        return ngram_law(given, self.k, domains, full_width=engine.ngram_full_width)
+        return ngram_law(
+            self.resolved_acceptance(), self.k, domains, full_width=engine.ngram_full_width
+        )

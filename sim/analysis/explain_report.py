@@ -32,10 +32,12 @@ def _explain_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         f"One decode step of {document['batch']} sequences at {document['context']} tokens "
         "of context each"
     )
+    if document.get("batch_asked", document["batch"]) > document["batch"]:
+        yield Line(f"({document['batch_asked']} asked: more than every strategy can hold)", "note")
     yield Line("")
     names = list(dict.fromkeys(name for row in rows for name in row["components"]))
     yield from table(
-        [Column("strategy", [row["strategy"] for row in rows], left=True)],
+        [Column("  strategy", [_marked(row) for row in rows], left=True)],
         [_step(rows), *(_component(rows, name) for name in names), _use(rows)],
         width,
         [False] * len(rows),
@@ -43,10 +45,14 @@ def _explain_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     yield Line("")
     yield from paragraph(
         "All times in ms. TPOT = step / tau. MFU, MBU: share of peak FLOP/s and bytes/s used; "
-        "roof: what limits the target pass.",
+        "roof: what limits the target pass; ? hypothetical: this engine cannot run it.",
         width,
         "note",
     )
+
+
+def _marked(row: Mapping[str, Any]) -> str:
+    return f"{'?' if row.get('hypothetical') else ' '} {row['strategy']}"
 
 
 def _step(rows: Sequence[Mapping[str, Any]]) -> Group:

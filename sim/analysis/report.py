@@ -98,6 +98,7 @@ def _groups(rows: Sequence[Row]) -> list[Group]:
             [
                 column("a user", lambda row: number(row["tok_per_s_per_user"])),
                 column("a GPU", lambda row: number(row["tok_per_s_per_gpu"])),
+                column("USD/M", lambda row: number(row.get("usd_per_million_tokens"))),
             ],
         ),
         Group(

@@ -29,11 +29,13 @@ def _judgement(row: Row) -> str:
             f"offered {number(row.get('offered_req_per_s'))} req/s, "
             f"served {number(row['req_per_s'])}"
         )
+    if not row["finished"]:
+        return "served nothing"
     if row.get("baseline"):
         return "baseline"
     speedup = row["speedup"]
     if speedup is None:
-        return "keeps up where the baseline is saturated"
+        return "keeps up where plain decoding does not"
     band = row["band"].get("speedup") or {"lo": speedup, "hi": speedup}
     if band["lo"] is None:
         return "undecided: at the slow end of its band it saturates"
@@ -77,6 +79,9 @@ def switch_off(row: Row) -> str | None:
     limit = row.get("break_even_tau")
     if limit is None or row.get("baseline"):
         return None
+    most = row.get("tau_max")
+    if most is not None and limit > most:
+        return f"cannot pay off at this batch: needs tau {number(limit)}, {most} at most"
     if row["tau"] is not None and row["tau"] < limit:
         return f"would need tau {number(limit)}, has {number(row['tau'])}"
     return f"switch off below tau {number(limit)}"
@@ -88,7 +93,11 @@ def best(rows: Sequence[Row]) -> Row | None:
     The engine must be able to run it. Rows that meet the SLO go before rows that miss it; then
     the largest speedup wins whose band is entirely above 1, else the baseline.
     """
-    usable = [row for row in rows if not row["saturated"] and not row.get("hypothetical")]
+    usable = [
+        row
+        for row in rows
+        if row["finished"] and not row["saturated"] and not row.get("hypothetical")
+    ]
     meeting = [row for row in usable if not row.get("slo") or row["slo"]["met"]]
     candidates = meeting or usable
     if not candidates:

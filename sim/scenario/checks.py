@@ -63,10 +63,7 @@ def check_split(
         )
     with blame("model.tp"):
         target.check_tp(model.tp)
-        if model.tp > 1 and accelerator.interconnect is None:
-            raise ModelError(
-                f"{accelerator.name} has no interconnect constants, so only 1 works, got {model.tp}"
-            )
+        accelerator.check_group(model.tp)
         if model.tp > 1 and model.tp not in profile.all_reduce:
             sizes = ", ".join(str(size) for size in sorted(profile.all_reduce))
             raise ModelError(
