@@ -17,7 +17,7 @@ Row = dict[str, Any]
 
 
 class Stage(NamedTuple):
-    """One load stage of a real server: means [s] and KV blocks."""
+    """One load stage of a real server: means [s]."""
 
     scenario: str
     rate_per_s: float
@@ -25,7 +25,6 @@ class Stage(NamedTuple):
     ttft_s: float
     tpot_s: float
     e2e_s: float
-    n_blocks: int
 
 
 class Gain(NamedTuple):
@@ -46,7 +45,6 @@ def stages() -> list[Stage]:
             float(row["ttft_ms"]) / 1e3,
             float(row["tpot_ms"]) / 1e3,
             float(row["e2e_ms"]) / 1e3,
-            int(row["n_blocks"]),
         )
         for row in _table("vllm_h100.csv")
     ]
@@ -56,6 +54,29 @@ def gains() -> list[Gain]:
     return [
         Gain(row["scenario"], row["kind"], int(row["max_num_seqs"]), float(row["speedup"]))
         for row in _table("specdecode_h100.csv")
+    ]
+
+
+class Prefill(NamedTuple):
+    """One closed loop with uncached prompts: nominal lengths, users, times [s]."""
+
+    prompt_nominal: int
+    output_nominal: int
+    users: int
+    ttft_s: float
+    tpot_s: float
+
+
+def prefills() -> list[Prefill]:
+    return [
+        Prefill(
+            int(row["prompt_nominal"]),
+            int(row["output_nominal"]),
+            int(row["users"]),
+            float(row["ttft_ms"]) / 1e3,
+            float(row["tpot_ms"]) / 1e3,
+        )
+        for row in _table("inferencemax_h100.csv")
     ]
 
 
