@@ -54,25 +54,59 @@ class Engine(Frozen):
     ----------
     family : str
         Residual bands and reports group versions by it.
+    versions, runner : str
+        Releases and model runner the entry describes, for people.
     supports : tuple of str
         Strategy kinds this version can run; others need ``hypothetical: true``.
     async_kinds : tuple of str
         Kinds scheduled one step ahead, which hides their host work behind the GPU.
+    host_plain, host_speculative : HostCost
+        Host time of a step that is not scheduled ahead, without and with drafts.
+    host_step_by_tp_us : dict
+        More host time a step by tensor-parallel size, where an engine was bound by it.
+    sampling_us : Constant
+        Rejection sampling a step, on top of the host time.
+    draft_pass_us, draft_layer_us : Constant
+        Host time of a draft pass, and the floor under the GPU time of each of its layers.
     full_graph_kinds : tuple of str
         Kinds whose whole draft phase runs in CUDA graphs: a pass then costs the host
         ``full_graph_pass_us``, and its layers have no floor.
+    draft_basis : str
+        What the draft costs rest on.
     sync_point_band : float
         Extra relative width of the band for asynchronous speculation with sync points left.
+    request_us : Constant
+        Time of a request outside the engine: API, tokenising, HTTP.
+    sampler, graphs : Sampler, GraphRule
+        Sampling kernels, and CUDA-graph capture sizes.
     slot_rule : str
-        KV slots a speculating sequence reserves (see ``models.kv_memory.slots``).
+        KV slots a speculating sequence reserves (see ``models.kv_memory.kv_slots``).
+    block_tokens : int
+        Tokens of a KV block.
+    prefill : str
+        ``chunked`` beside decodes, or ``exclusive`` in steps of its own.
+    prefix_cache : bool
+        Freed blocks can be found again.
+    drop_matched_block : bool
+        EAGLE, EAGLE-3 and MTP recompute the last block that hit the prefix cache.
+    watermark : float
+        Share of the blocks kept free at admission while something runs.
+    preemption : str
+        ``recompute`` or ``swap``; ``never``: prompt and output are reserved at admission.
+    memory_reserve_bytes : Constant
+        Activations and CUDA graphs of one GPU.
     tree_verify : bool
-        Whether Medusa and EAGLE trees are verified; False: the top-1 chain only.
+        Whether Medusa and EAGLE trees are verified; False: chains only.
     medusa_rows : str
         Rows the Medusa heads run on: one a sequence, or every tree row.
     ngram_full_width : bool
         The n-gram proposer always verifies K+1 tokens.
-    drop_matched_block : bool
-        EAGLE, EAGLE-3 and MTP recompute the last block that hit the prefix cache.
+    max_num_seqs, max_num_batched_tokens : dict
+        Defaults on GPUs the engine counts as ``large`` or ``small``.
+    max_num_seqs_speculative : int or None
+        Default with speculation, where the engine lowers it.
+    source : str
+        Where the entry was read.
     """
 
     name: str

@@ -70,7 +70,9 @@ def total(parts: Parts) -> Seconds:
     return np.asarray(sum(parts.values()))
 
 
-def graph_sizes(rule: GraphRule, width: int, captured: int, decode_only: bool) -> list[int]:
+def graph_sizes(
+    rule: GraphRule, width: int, max_num_seqs: int, max_num_batched_tokens: int, decode_only: bool
+) -> list[int]:
     """CUDA-graph capture sizes, ascending; empty without graphs.
 
     Parameters
@@ -78,14 +80,15 @@ def graph_sizes(rule: GraphRule, width: int, captured: int, decode_only: bool) -
     rule : GraphRule
     width : int
         Query tokens of a sequence: K+1 of a chain, nodes and root of a tree.
-    captured : int
-        Cap on the largest size from the engine's limits, before the width is counted.
+    max_num_seqs, max_num_batched_tokens : int
+        Limits of a step.
     decode_only : bool
         The step holds full-width decodes and no prefill.
     """
     if not rule.enabled:
         return []
-    largest = min(rule.largest, captured * (width if rule.per_sequence_tokens else 1))
+    grown = 2 * max_num_seqs * (width if rule.per_sequence_tokens else 1)
+    largest = min(rule.largest, grown, max_num_batched_tokens)
     coarse = range(rule.fine_to + 8, rule.largest + 1, 16)
     sizes = [s for s in (1, 2, 4, *range(8, rule.fine_to + 1, 8), *coarse) if s <= largest]
     if rule.round_to_width or (rule.decode_only_width and decode_only):

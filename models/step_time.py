@@ -80,7 +80,8 @@ class StepTime:
         sizes = graph_sizes(
             deployed.engine.graphs,
             self.width,
-            min(2 * deployed.max_num_seqs, deployed.max_num_batched_tokens),
+            deployed.max_num_seqs,
+            deployed.max_num_batched_tokens,
             decode_only,
         )
         return padded(sizes, self._tokens)

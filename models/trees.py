@@ -179,12 +179,6 @@ def tree_depth(tree: Tree) -> int:
     return max(map(len, tree))
 
 
-def tree_leaves(tree: Tree) -> Tree:
-    """Nodes without children, in tree order."""
-    parents = {path[:-1] for path in tree}
-    return tuple(path for path in tree if path not in parents)
-
-
 def tree_ranks(tree: Tree) -> tuple[int, ...]:
     """Guesses the tree asks of each depth: the largest rank there, plus one."""
     return tuple(

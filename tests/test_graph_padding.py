@@ -23,7 +23,7 @@ def close(expected):
 
 def sizes(engine, width, seqs, decode_only=True, budget=8192):
     rule = catalog.engine(engine).graphs
-    return graph_sizes(rule, width, min(2 * seqs, budget), decode_only)
+    return graph_sizes(rule, width, seqs, budget, decode_only)
 
 
 def test_captured_sizes_by_version():
@@ -50,6 +50,8 @@ def test_the_largest_captured_size_follows_the_limits():
     assert sizes("vllm_0.15", 4, 16)[-1] == 128
     assert sizes("vllm_0.15", 1, 16)[-1] == 32
     assert sizes("vllm_0.15", 4, 512)[-1] == 512
+    # nor more than a step may hold, however wide the sequences
+    assert sizes("vllm_0.15", 4, 512, budget=100)[-1] == 96
 
 
 def test_tokens_are_padded_to_the_next_size_and_not_above_the_largest():

@@ -17,7 +17,6 @@ from models.trees import (
     make_tree,
     path_probability,
     tree_depth,
-    tree_leaves,
     tree_ranks,
     tree_survival,
 )
@@ -50,9 +49,7 @@ def test_named_trees_are_the_reference_ones():
 
 def test_full_tree_counts_every_combination():
     assert len(make_tree([3, 3, 3, 3])) == 3 + 9 + 27 + 81
-    assert len(tree_leaves(make_tree([2, 3]))) == 6
     assert make_tree([1] * 3) == chain(3) == ((0,), (0, 0), (0, 0, 0))
-    assert tree_leaves(chain(3)) == ((0, 0, 0),)
 
 
 @pytest.mark.parametrize("tree", [chain(3), make_tree([3, 2, 1]), ((0,), (1,), (1, 2), (1, 2, 0))])

@@ -105,11 +105,6 @@ def _profile(name: str) -> Profile:
     return validate(Profile, _document("profiles", name))
 
 
-def acceptance(name: str) -> dict[str, Any]:
-    """Raw acceptance entry; ``models.acceptance`` gives it meaning."""
-    return entry("acceptance", name)
-
-
 def describe(section: str) -> list[Row]:
     """Name, title and source of every entry of a section."""
     rows = []

@@ -98,9 +98,9 @@ def _groups(rows: Sequence[Row]) -> list[Group]:
             [
                 column("a user", lambda row: number(row["tok_per_s_per_user"])),
                 column("a GPU", lambda row: number(row["tok_per_s_per_gpu"])),
-                column("USD/M", lambda row: number(row.get("usd_per_million_tokens"))),
             ],
         ),
+        Group("cost", [column("USD/M tok", lambda row: number(row.get("usd_per_million_tokens")))]),
         Group(
             "tau",
             [
@@ -166,7 +166,11 @@ def _end(value: float | None, scale: float) -> str:
 
 
 def _in_percent(share: float | None) -> str:
-    return number(None if share is None else 100 * share)
+    """A share as a percentage that never rounds up to all of it."""
+    if share is None:
+        return number(None)
+    short = number(100 * share)
+    return short if share >= 1 or float(short) < 100 else number(100 * share, 5)
 
 
 def _gigabytes(value: float | None) -> str:
