@@ -262,4 +262,6 @@ def _memory(setup: Setup, recorders: list[Recorder]) -> dict[str, Any]:
     return {
         "kv_use_peak": peak / budget.n_blocks,
         "kv_free_bytes": (budget.n_blocks - peak) * budget.block_bytes,
+        "kv_tokens": budget.n_blocks * setup.rules.block_tokens,
+        "max_model_len": setup.rules.max_model_len,
     }

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from models.schema import ModelError
 from sim.band import step_scale
 from sim.scenario import dump
 from sim.scenario.build import build
@@ -47,7 +48,7 @@ def explain(
     tokens = context or round(prompt + output / 2)
     plain = setups[scenario.baseline]
     asked = batch or steady_batch(plain, scenario.workload, output, tokens)
-    at = Point(min(asked, *(setup.rules.max_num_seqs for setup in setups)), tokens)
+    at = Point(min(asked, *(_largest_batch(setup, tokens) for setup in setups)), tokens)
     shown = dump.plain(scenario_file.resolved)
     shown["hardware"]["gpus"], shown["model"]["replicas"] = deployment.gpus, deployment.replicas
     rows = [_row(setup, at) for setup in setups]
@@ -80,6 +81,27 @@ def steady_batch(setup: Setup, workload: Workload, output_tokens: float, context
         if n >= rate * output_tokens * tpot:
             return n
     return most
+
+
+def _largest_batch(setup: Setup, context: int) -> int:
+    """Sequences a strategy can hold at this context.
+
+    Raises
+    ------
+    ModelError
+        If not even one fits.
+    """
+    rules = setup.rules
+    if context > rules.max_model_len:
+        raise ModelError(f"is beyond max_model_len {rules.max_model_len}, got {context}", "context")
+    blocks = -(-(context + rules.slots) // rules.block_tokens)
+    if blocks > rules.n_blocks:
+        raise ModelError(
+            f"the KV pool of '{setup.strategy.name}' holds "
+            f"{rules.n_blocks * rules.block_tokens} tokens, got {context}",
+            "context",
+        )
+    return min(rules.max_num_seqs, rules.n_blocks // blocks)
 
 
 def mean_width(setup: Setup) -> float:

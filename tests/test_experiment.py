@@ -86,7 +86,7 @@ def test_overload_is_flagged_and_promises_nothing():
         assert all(value is None for name in LATENCIES for value in row[name].values())
         assert row["tok_per_s_per_user"] is None
         assert row["verdict"].startswith("saturated")
-        assert row["req_per_s"] < 0.9 * row["offered_req_per_s"]
+        assert row["served_req_per_s"] < 0.9 * row["offered_req_per_s"]
         assert row["finished"] == 1500
     assert not any(row["saturated"] for row in rows().values())
 

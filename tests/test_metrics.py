@@ -162,11 +162,10 @@ def test_a_run_shorter_than_its_requests_is_not_saturated():
     finish = arrival + 10 * random.lognormal(0, 0.7, 300)
     table = requests(300, arrival_s=arrival, schedule_s=arrival, finish_s=finish)
     assert not steady.saturated(table)
-    assert not steady.short_run(table)
-    first = arrival < 15
-    assert steady.short_run(
-        requests(int(first.sum()), arrival_s=arrival[first], finish_s=finish[first])
-    )
+    assert steady.short_run(table)
+    later = requests(300, arrival_s=10 * arrival, finish_s=9 * arrival + finish)
+    assert not steady.short_run(later)
+    assert not steady.short_run(requests(300, arrival_s=np.zeros(300)))
 
 
 def test_a_growing_queue_in_front_of_long_requests_is_saturated():
@@ -228,6 +227,7 @@ def test_measure_promises_no_latency_when_saturated():
     assert row["slo"] is None
     assert set(row["e2e_s"].values()) == {None}
     assert row["req_per_s"] == pytest.approx(1.0, rel=0.15)
+    assert row["served_req_per_s"] == pytest.approx(1.0, rel=0.15)
     assert math.isclose(row["offered_req_per_s"], 2.0, rel_tol=0.1)
     closed = measure([table], LogHistogram(), gpus=1, open_loop=False)
     assert closed["saturated"] is False

@@ -130,6 +130,13 @@ def req_per_s(columns: Columns, window: Window) -> float | None:
     return float(_within(done, window).sum() / window.length_s)
 
 
+def offered_req_per_s(columns: Columns, window: Window) -> float | None:
+    """Requests that arrived a second within the window [1/s]."""
+    if window.length_s <= 0:
+        return None
+    return float(_within(columns["arrival_s"], window).sum() / window.length_s)
+
+
 def _within(times: Floats, window: Window) -> npt.NDArray[np.bool_]:
     return (times > window.start_s) & (times <= window.end_s)
 

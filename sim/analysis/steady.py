@@ -20,7 +20,10 @@ E2E_TREND = 0.25
 QUEUE_TREND = 0.5
 QUEUE_SHARE = 0.1
 SURE_ERRORS = 3.0
-SHORT_RUN = 2.0
+SHORT_WINDOW = 2.0
+SHORT_RUN = 6.0
+SETTLED = 3.0
+SURE_GROWTH = 4.0
 UNFINISHED_SHARE = 0.01
 
 
@@ -94,20 +97,37 @@ def without_warmup(columns: Columns, warmup: Literal["auto"] | float = "auto") -
 def window(kept: Columns) -> Window:
     """The stretch throughput of an open loop is measured over: first to last arrival kept.
 
-    A short run has no steady stretch, and its window runs to the last finish.
+    Where that is shorter than two median end-to-end times (a burst, a handful of requests) there
+    is no steady stretch, and the window runs to the last finish.
     """
     whole = whole_run(kept)
-    if not whole.length_s or short_run(kept):
+    if not whole.length_s or lifetimes(kept) < SHORT_WINDOW:
         return whole
     return Window(whole.start_s, float(kept["arrival_s"].max()))
 
 
-def short_run(columns: Columns) -> bool:
-    """Whether arrivals lasted less than two median end-to-end times: no steady state to see."""
+def lifetimes(columns: Columns) -> float:
+    """How many median end-to-end times the arrivals lasted; infinite if nothing finished."""
     latency = e2e_s(columns)[finished(columns)]
     if not latency.size:
-        return True
-    return float(np.ptp(columns["arrival_s"])) < SHORT_RUN * float(np.median(latency))
+        return float("inf")
+    span, lifetime = float(np.ptp(columns["arrival_s"])), float(np.median(latency))
+    return span / lifetime if lifetime > 0 else float("inf")
+
+
+def short_run(columns: Columns) -> bool:
+    """Whether arrivals lasted less than six median end-to-end times: hardly a steady state.
+
+    A batch sent all at once has none by intention, and is not called short.
+    """
+    return 0.0 < lifetimes(columns) < SHORT_RUN
+
+
+def arrival_span(columns: Columns) -> Window:
+    """First to last arrival."""
+    if not len(columns["arrival_s"]):
+        return Window(0.0, 0.0)
+    return Window(float(columns["arrival_s"].min()), float(columns["arrival_s"].max()))
 
 
 def whole_run(columns: Columns) -> Window:
@@ -131,9 +151,11 @@ def saturated(columns: Columns) -> bool:
     - completions fall below 95 % of the arrivals;
     - the backlog (arrived, not finished) at its end exceeds 1.2 times that at its start, and also
       16 requests and 2 % of all;
-    - a straight line through the end-to-end times rises by a quarter of their mean, or one
-      through the queueing times, where they are a tenth of the end-to-end times, by half of
-      theirs; either rise exceeds three of its standard errors.
+    - the system had filled up by then (the first half lasted three median end-to-end times) and
+      the backlog grew by more than four times the root of both, so not by chance; or a straight
+      line through the end-to-end times rises by a quarter of their mean, or one through the
+      queueing times, where they are a tenth of the end-to-end times, by half of theirs, either
+      by more than three of its standard errors.
 
     The last condition tells a queue that grows from a run too short to fill up: there the backlog
     still rises, yet nobody waits longer. The limits are a compromise: the backlog of a stable
@@ -146,17 +168,40 @@ def saturated(columns: Columns) -> bool:
         return False
     if np.equal(served["status"], Status.UNFINISHED).mean() > UNFINISHED_SHARE:
         return True
+    if not _backlog_grows(served):
+        return False
+    arrival, finish = np.sort(served["arrival_s"]), np.sort(served["finish_s"])
+    middle = 0.5 * (arrival[0] + arrival[-1])
+    first, last = _backlog(arrival, finish, middle), _backlog(arrival, finish, arrival[-1])
+    sure = last - first > SURE_GROWTH * np.sqrt(first + last)
+    settled = lifetimes(served) > 2 * SETTLED
+    later = select(served, served["arrival_s"] > middle)
+    return bool(sure and settled) or _waits_grow(later)
+
+
+def unsettled(columns: Columns) -> bool:
+    """Whether an open-loop run shows no steady state: too short, or its backlog still grows."""
+    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
+    return short_run(served) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
+
+
+def _backlog_grows(served: Columns) -> bool:
+    """The first two conditions of ``saturated``: completions fall behind, the backlog rises."""
     arrival, finish = np.sort(served["arrival_s"]), np.sort(served["finish_s"])
     middle, end = 0.5 * (arrival[0] + arrival[-1]), arrival[-1]
-    came, came_first = total, int(np.searchsorted(arrival, middle, side="right"))
-    done, done_first = (int(np.searchsorted(finish, t, side="right")) for t in (end, middle))
-    backlog, backlog_first = came - done, came_first - done_first
+    came = len(arrival) - int(np.searchsorted(arrival, middle, side="right"))
+    first, last = _backlog(arrival, finish, middle), _backlog(arrival, finish, end)
     return bool(
-        done - done_first < SHORTFALL * (came - came_first)
-        and backlog > BACKLOG_GROWTH * backlog_first
-        and backlog > max(BACKLOG_FLOOR, BACKLOG_SHARE * total)
-        and _waits_grow(select(served, served["arrival_s"] > middle))
+        came - (last - first) < SHORTFALL * came
+        and last > BACKLOG_GROWTH * first
+        and last > max(BACKLOG_FLOOR, BACKLOG_SHARE * len(arrival))
     )
+
+
+def _backlog(arrival: Floats, finish: Floats, time: float) -> int:
+    """Requests arrived and not finished at ``time``; both arrays sorted."""
+    came, done = (int(np.searchsorted(times, time, side="right")) for times in (arrival, finish))
+    return came - done
 
 
 def _waits_grow(half: Columns) -> bool:

@@ -52,6 +52,7 @@ def measure(
     windows = [steady.window(part) for part in kept]
     if not open_loop:
         windows = [steady.whole_run(run) for run in runs]
+    spans = [steady.arrival_span(run) for run in runs]
     pooled, everything = _concatenate(kept), _concatenate(runs)
     full = open_loop and 2 * sum(steady.saturated(run) for run in runs) >= len(runs)
     tok_per_s = _mean(metrics.tok_per_s, runs, windows)
@@ -64,14 +65,18 @@ def measure(
         "tok_per_s_per_user": None if full else metrics.tok_per_s_per_user(pooled),
         "tok_per_s_per_gpu": None if tok_per_s is None else tok_per_s / gpus,
         "req_per_s": _mean(metrics.req_per_s, runs, windows),
-        "offered_req_per_s": _offered(runs) if open_loop else None,
+        "offered_req_per_s": _mean(metrics.offered_req_per_s, runs, spans) if open_loop else None,
+        "served_req_per_s": _mean(metrics.req_per_s, runs, spans) if open_loop else None,
         "tau": metrics.tau(everything),
         "acceptance_rate": metrics.acceptance_rate(everything),
         "prefix_hit_rate": metrics.prefix_hit_rate(pooled),
         "preemptions": metrics.preemptions(everything),
         **metrics.counts(everything),
         "saturated": full,
-        "short_run": open_loop and any(steady.short_run(run) for run in runs),
+        "measured": len(pooled["arrival_s"]),
+        "short_run": any(
+            steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs
+        ),
     }
     return row | {"slo": _slo(row, kept, windows, slo or {})}
 
@@ -88,12 +93,6 @@ def _mean(
     rates = [rate(table, over) for table, over in zip(tables, windows, strict=True)]
     known = [value for value in rates if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _offered(runs: Sequence[Columns]) -> float | None:
-    spans = [float(np.ptp(run["arrival_s"])) for run in runs]
-    gaps = sum(len(run["arrival_s"]) - 1 for run in runs)
-    return gaps / sum(spans) if sum(spans) > 0 else None
 
 
 def _slo(
@@ -113,7 +112,7 @@ def _slo(
         f"{name[:-2].upper()} {statistic} over {1e3 * bound:g} ms"
         for name, value in stated.items()
         for statistic, bound in value.items()
-        if row[name][statistic] is None or row[name][statistic] > bound
+        if row[name][statistic] is not None and row[name][statistic] > bound
     ]
     return {
         "attainment": attainment,
@@ -122,5 +121,5 @@ def _slo(
         ),
         "target": target,
         "missed": missed,
-        "met": not missed and (attainment or 0.0) >= target,
+        "met": not row["saturated"] and not missed and (attainment or 0.0) >= target,
     }

@@ -13,6 +13,10 @@ WATCH = (
 )
 
 
+FEW = 100
+"""Measured requests below which percentiles are said to rest on few."""
+
+
 def verdict(row: Row) -> str:
     """One sentence for one row.
 
@@ -27,7 +31,7 @@ def _judgement(row: Row) -> str:
         return (
             "saturated: no latency promised; "
             f"offered {number(row.get('offered_req_per_s'))} req/s, "
-            f"served {number(row['req_per_s'])}"
+            f"served {number(row.get('served_req_per_s', row['req_per_s']))}"
         )
     if not row["finished"]:
         return "served nothing"
@@ -36,14 +40,25 @@ def _judgement(row: Row) -> str:
     speedup = row["speedup"]
     if speedup is None:
         return "keeps up where plain decoding does not"
-    band = row["band"].get("speedup") or {"lo": speedup, "hi": speedup}
+    band = row["band"].get("speedup")
+    if band is None:
+        return f"{_gain(row, speedup)}, no band computed"
     if band["lo"] is None:
         return "undecided: at the slow end of its band it saturates"
     if band["lo"] > 1:
-        return f"worth it: {percent(1 - 1 / speedup)} less time per token"
+        return f"worth it: {_gain(row, speedup)}"
     if band["hi"] < 1:
-        return f"do not use at this load: {percent(1 / speedup - 1)} more time per token"
+        return f"do not use at this load: {_gain(row, speedup)}"
     return "undecided: the band straddles 1; measure tau on your traffic"
+
+
+def _gain(row: Row, speedup: float) -> str:
+    """Time per token at an equal rate, tokens a second at equal users."""
+    if row.get("offered_req_per_s") is None:
+        more, less = f"{percent(speedup - 1)} more", f"{percent(1 - speedup)} fewer"
+        return f"{more if speedup >= 1 else less} tokens a second at equal users"
+    less, more = f"{percent(1 - 1 / speedup)} less", f"{percent(1 / speedup - 1)} more"
+    return f"{less if speedup >= 1 else more} time per token"
 
 
 def _notes(row: Row) -> list[str]:
@@ -54,13 +69,21 @@ def _notes(row: Row) -> list[str]:
     if slo and not row["saturated"]:
         notes.append(_slo(slo))
     if row.get("short_run") and not row["saturated"]:
-        notes.append("short run: arrivals end within two request lifetimes, no steady state")
+        notes.append("short run: no steady state yet; send more requests")
+    elif row.get("measured", FEW) < FEW:
+        notes.append(f"only {row['measured']} requests measured")
+    if row.get("kv_tokens", 0) < row.get("max_model_len", 0):
+        notes.append(
+            f"KV holds {row['kv_tokens']} tokens, under max_model_len {row['max_model_len']}: "
+            "engines refuse to start"
+        )
     if row["preemptions"]:
         notes.append(f"KV memory full: {row['preemptions']} preemptions")
     if row["rejected"]:
         reasons = row.get("rejected_because") or {}
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-        notes.append(f"{row['rejected']} requests rejected" + (f": {why}" if why else ""))
+        plural = "s" * (row["rejected"] != 1)
+        notes.append(f"{row['rejected']} request{plural} rejected" + (f": {why}" if why else ""))
     return notes
 
 
