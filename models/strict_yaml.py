@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from models.yaml_document import Document, InputError, Reader, dotted, show
+from models.yaml_document import Document, InputError, Reader, dotted, one_line, show
 
-__all__ = ["Document", "InputError", "dotted", "load_yaml", "read_yaml", "show", "validate"]
+__all__ = [
+    "Document",
+    "InputError",
+    "Label",
+    "dotted",
+    "load_yaml",
+    "one_line",
+    "read_bytes",
+    "read_yaml",
+    "show",
+    "validate",
+]
 
 MAX_BYTES = 1_000_000
 
@@ -29,6 +41,40 @@ _WORDING = (
 )
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable() or text.isspace():
+        raise ValueError("must be 1 to 64 printable characters")
+    return text
+
+
+Label = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_printable)]
+"""A name shown in tables."""
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Read a small file; a pipe that nobody writes to is empty.
+
+    Raises
+    ------
+    OSError, ValueError
+        If it cannot be read, or is over 1 MB.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"it is larger than {MAX_BYTES} bytes, got {len(raw)} or more")
+    return raw
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a pipe at once, with a writer or not; reading then waits for the writer."""
+    at_once = getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | at_once)
+    if at_once:
+        os.set_blocking(descriptor, True)
+    return descriptor
+
+
 def read_yaml(path: str | Path) -> Document:
     """Read one YAML file.
 
@@ -39,12 +85,10 @@ def read_yaml(path: str | Path) -> Document:
     """
     name = str(path)
     try:
-        raw = Path(path).read_bytes()
+        raw = read_bytes(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(name, None, "", f"cannot read: {reason}") from None
-    if len(raw) > MAX_BYTES:
-        raise InputError(name, None, "", f"is larger than {MAX_BYTES} bytes, got {len(raw)}")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from models.schema import (
     BYTES_PER_KV,
@@ -17,6 +17,7 @@ from models.schema import (
     ModelError,
     PositiveInt,
 )
+from models.strict_yaml import Document, InputError, one_line, read_bytes, show, validate
 
 
 class Transformer(Frozen):
@@ -67,11 +68,18 @@ class Transformer(Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> Transformer:
         if self.heads % self.kv_heads:
-            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads {self.kv_heads}")
-        if self.experts and not (
-            0 < self.experts_per_token <= self.experts and self.expert_intermediate
-        ):
-            raise ValueError("a mixture needs experts_per_token <= experts and expert_intermediate")
+            raise ModelError(f"must divide the {self.heads} heads, got {self.kv_heads}", "kv_heads")
+        if self.experts and not 0 < self.experts_per_token <= self.experts:
+            raise ModelError(
+                f"must be 1 to the {self.experts} experts, got {self.experts_per_token}",
+                "experts_per_token",
+            )
+        if self.experts and not self.expert_intermediate:
+            raise ModelError("a mixture of experts needs it, got 0", "expert_intermediate")
+        if self.dense_layers > self.layers:
+            raise ModelError(
+                f"must not exceed the {self.layers} layers, got {self.dense_layers}", "dense_layers"
+            )
         return self
 
     @property
@@ -186,67 +194,88 @@ def from_hf_config(path: Path | str, name: str | None = None) -> Transformer:
     Raises
     ------
     ModelError
-        If the file is missing, is not JSON, lacks a shape, or describes an attention that is
-        not modelled yet (multi-head latent attention, state-space layers).
+        If the file is missing, is not JSON, lacks a shape or has an impossible one, or describes an
+        attention that is not modelled yet (multi-head latent attention, state-space layers).
     """
     file = Path(path)
-    if file.is_dir():
-        file = file / "config.json"
     try:
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"cannot read {file}: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise ModelError(f"{file} is not JSON: {error}") from error
+        if file.is_dir():
+            file = file / "config.json"
+        raw = read_bytes(file)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"cannot read {file}: {reason}") from error
+    try:
+        config = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ModelError(f"{file} is not JSON: {reason}") from error
     text = config.get("text_config", config) if isinstance(config, dict) else None
     if not isinstance(text, dict):
         raise ModelError(f"{file} does not hold a JSON object of a transformer")
-    label = name or (file.parent.name if file.name == "config.json" else file.stem)
+    label = one_line(name or (file.parent.name if file.name == "config.json" else file.stem))
+    source = one_line(str(file))
     try:
-        return _from_config(text, label, str(file))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ModelError(f"{file}: {where}: {first['msg']}, got {first['input']!r}") from error
-    except (TypeError, ZeroDivisionError) as error:
-        raise ModelError(f"{file}: a shape has the wrong type or is zero: {error}") from error
+        return validate(Transformer, Document(_shapes(text, label, source), source))
+    except InputError as error:
+        key = _HF_KEYS.get(error.key, error.key)
+        raise ModelError(f"{source}: {key}: {error.message}") from None
 
 
-def _from_config(config: dict[str, Any], name: str, source: str) -> Transformer:
+def _shapes(config: dict[str, Any], name: str, source: str) -> dict[str, Any]:
+    """Fields of a Transformer, each size a whole number."""
     if config.get("kv_lora_rank"):
         raise ModelError(f"{name}: multi-head latent attention is not modelled yet")
-    try:
-        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
-        layers, vocab = int(config["num_hidden_layers"]), int(config["vocab_size"])
-        expert_width = int(config.get("moe_intermediate_size") or config["intermediate_size"])
-    except KeyError as error:
-        raise ModelError(f"{source}: {error.args[0]} is missing") from error
-    experts = next(
-        (int(config[k]) for k in _EXPERT_KEYS if config.get(k)),
-        0,
-    )
-    return Transformer(
-        name=name,
-        title=name,
-        layers=layers,
-        hidden=hidden,
-        intermediate=int(config.get("intermediate_size") or expert_width),
-        heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or hidden // heads),
-        vocab=vocab,
-        max_position=int(config.get("max_position_embeddings") or 2048),
-        tied_embeddings=bool(config.get("tie_word_embeddings", False)),
-        qk_norm=bool(config.get("use_qk_norm")) or str(config.get("model_type")) in _QK_NORM,
-        experts=experts,
-        experts_per_token=int(config.get("num_experts_per_tok") or 0) if experts else 0,
-        expert_intermediate=expert_width if experts else 0,
-        shared_experts=int(config.get("n_shared_experts") or 0) if experts else 0,
-        dense_layers=int(config.get("first_k_dense_replace") or 0) if experts else 0,
-        mtp_layers=int(config.get("num_nextn_predict_layers") or 0),
-        source=source,
-    )
+
+    def size(key: str, default: int | None = None) -> int:
+        return _size(config, key, default, source)
+
+    heads, hidden = size("num_attention_heads"), size("hidden_size")
+    experts = next((size(key) for key in _EXPERT_KEYS if config.get(key)), 0)
+    width_key = "moe_intermediate_size" if config.get("moe_intermediate_size") else _WIDTH
+    expert_width = size(width_key)
+    return {
+        "name": name,
+        "title": name,
+        "layers": size("num_hidden_layers"),
+        "hidden": hidden,
+        "intermediate": size(_WIDTH, expert_width),
+        "heads": heads,
+        "kv_heads": size("num_key_value_heads", heads),
+        "head_dim": size("head_dim", hidden // heads),
+        "vocab": size("vocab_size"),
+        "max_position": size("max_position_embeddings", 2048),
+        "tied_embeddings": bool(config.get("tie_word_embeddings", False)),
+        "qk_norm": bool(config.get("use_qk_norm")) or str(config.get("model_type")) in _QK_NORM,
+        "experts": experts,
+        "experts_per_token": size("num_experts_per_tok", 0) if experts else 0,
+        "expert_intermediate": expert_width if experts else 0,
+        "shared_experts": size("n_shared_experts", 0) if experts else 0,
+        "dense_layers": size("first_k_dense_replace", 0) if experts else 0,
+        "mtp_layers": size("num_nextn_predict_layers", 0),
+        "source": source,
+    }
 
 
+def _size(config: dict[str, Any], key: str, default: int | None, source: str) -> int:
+    """A whole number of a configuration; the default, where there is one, for none, null or 0."""
+    value = config.get(key)
+    if not value and default is not None:
+        return default
+    if key not in config:
+        raise ModelError(f"{source}: {key} is missing")
+    whole = int(value) if isinstance(value, float) and value.is_integer() else value
+    if type(whole) is not int or not 1 <= whole <= _LARGEST:
+        raise ModelError(f"{source}: {key}: must be an integer from 1 to 1e9, got {show(value)}")
+    return whole
+
+
+_LARGEST = 10**9
+_WIDTH = "intermediate_size"
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 _QK_NORM = frozenset({"qwen3", "qwen3_moe"})
+_HF_KEYS = {
+    "kv_heads": "num_key_value_heads",
+    "experts_per_token": "num_experts_per_tok",
+    "dense_layers": "first_k_dense_replace",
+}

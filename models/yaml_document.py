@@ -12,12 +12,14 @@ from typing import Any
 import yaml
 
 MAX_DEPTH = 30
+LONGEST_VALUE, LONGEST_MESSAGE = 200, 2000
 
 Key = str | tuple[str | int, ...]
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]+|0x[0-9a-fA-F]+|0o[0-7]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_VALUE + 1},}}")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _WORDS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -38,13 +40,30 @@ class InputError(ValueError):
     key : str
         Dotted key at fault, list items as ``[0]``.
     message : str
-        What is wrong, in one line.
+        What is wrong.
+
+    The text is one line of printable characters, with long values shortened; the attributes are as
+    given.
     """
 
     def __init__(self, path: str, line: int | None, key: str, message: str) -> None:
-        place = f"{path}:{line}" if path and line is not None else path
-        super().__init__(": ".join(part for part in (place, key, message) if part))
+        place = one_line(path, LONGEST_VALUE)
+        if path and line is not None:
+            place += f":{line}"
+        where = one_line(key, LONGEST_VALUE)
+        super().__init__(": ".join(part for part in (place, where, one_line(message)) if part))
         self.path, self.line, self.key, self.message = path, line, key, message
+
+
+def one_line(text: str, most: int = LONGEST_MESSAGE) -> str:
+    """Escape what is not printable, and leave out the middle of long words and of a long text."""
+    text = _LONG_WORD.sub(lambda word: _shortened(word[0], LONGEST_VALUE), text)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in _shortened(text, most))
+
+
+def _shortened(text: str, most: int) -> str:
+    half = most // 2 - 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
 def dotted(path: tuple[str | int, ...]) -> str:
@@ -97,7 +116,7 @@ class Reader:
         self.path = path
         self.lines: dict[str, int] = {}
         first = text.partition("\n")[0]
-        self.comment = first.lstrip("# ").rstrip() if first.startswith("#") else ""
+        self.comment = one_line(first.lstrip("# ").rstrip()) if first.startswith("#") else ""
 
     def document(self) -> Document:
         """Read the one document there must be."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import io
 import os
 import shutil
 import sys
@@ -17,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from models.schema import ModelError
-from models.strict_yaml import InputError
+from models.strict_yaml import InputError, one_line
 from sim.verbs import VerbGroup
 
 PIPE_WIDTH = 100
@@ -69,7 +70,7 @@ def run(
     file: Scenario,
     overrides: Overrides = [],  # noqa: B006
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--out", metavar="DIR", help="Also write scenario, tables and manifest here."),
     ] = None,
     as_json: AsJson = False,
@@ -85,19 +86,18 @@ def run(
     from sim.analysis.report import run_report
     from sim.scenario.dump import resolved_yaml
 
-    if out is not None:
-        output.check_folder(out)
+    folder = None if out is None else output.check_folder(out, file)
     with _progress(quiet) as on_progress:
-        result = experiment.run(scenario, on_progress=on_progress, keep_steps=out is not None)
-    if out is not None:
+        result = experiment.run(scenario, on_progress=on_progress, keep_steps=folder is not None)
+    if folder is not None:
         text = resolved_yaml(scenario.resolved)
-        output.write_folder(out, text, result.document, result.requests, result.steps)
+        output.write_folder(folder, text, result.document, result.requests, result.steps)
     if as_json:
         _print(output.to_json(result.document))
     else:
         _print(run_report(result.document, *_screen(width)))
-    if out is not None and not quiet:
-        print(f"wrote {out}", file=sys.stderr)
+    if folder is not None and not quiet:
+        print(f"wrote {folder}", file=sys.stderr)
 
 
 @app.command()
@@ -131,6 +131,7 @@ def catalog(
 ) -> None:
     """List hardware, transformers, engines, strategies, profiles and acceptance."""
     from models.catalog import SECTIONS, describe
+    from models.catalog.facts import facts
     from models.strategies import strategy_types
     from sim.analysis.explain_report import catalog_report
 
@@ -148,7 +149,7 @@ def catalog(
         hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}"
         raise ModelError(f"unknown section, got '{section}'; {hint}", "catalog")
     asked = known if section is None else [section]
-    _print(catalog_report({name: rows(name) for name in asked}, *_screen(width)))
+    _print(catalog_report({name: rows(name) for name in asked}, *_screen(width), facts))
 
 
 @app.command()
@@ -209,6 +210,7 @@ def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
+    _ready_streams()
     try:
         status = app(args=arguments, prog_name="speccast", standalone_mode=False)
     except InputError as error:
@@ -216,15 +218,25 @@ def main(arguments: list[str] | None = None) -> None:
     except ModelError as error:
         status = _fail(f"{error.key}: {error}" if error.key else str(error), 2)
     except USAGE_ERROR as error:
-        status = _fail(f"speccast: {error.format_message()} (see speccast --help)", 2)
+        what = " ".join(error.format_message().split())
+        status = _fail(f"speccast: {what} (see speccast --help)", 2)
     except (OSError, RuntimeError) as error:
         status = _fail(f"speccast: {error}", 1)
     sys.exit(status)
 
 
 def _fail(message: str, status: int) -> int:
-    print(message, file=sys.stderr)
+    print(one_line(message, 3000), file=sys.stderr)
     return status
+
+
+def _ready_streams() -> None:
+    """Let any text be printed: to nowhere where a stream is closed, '?' for what it cannot say."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 __all__ = ["app", "main"]

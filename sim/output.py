@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
-import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,20 +21,71 @@ from models import catalog
 from models.strict_yaml import InputError
 from sim.tables import REQUESTS, STEPS, ParquetFile, RunTable, run_to_arrow
 
+FILES = ("scenario.yaml", "requests.parquet", "steps.parquet", "summary.json", "manifest.json")
 
-def check_folder(folder: Path) -> None:
+
+def check_folder(folder: str, scenario: Path) -> Path:
     """Refuse a folder that cannot be written, before anything is simulated.
+
+    Parameters
+    ----------
+    folder : str
+        As the user gave it.
+    scenario : Path
+        The input file, which a result may not replace.
 
     Raises
     ------
     InputError
-        If ``folder`` or a parent of it is a file, or may not be written to.
+        If ``folder`` or a parent of it is a file, it cannot be made or written to, or a file to
+        be written is the input or a folder.
     """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    path = Path(folder)
+    try:
+        problem = "needs a folder, got ''" if not folder else _obstacle(path, scenario)
+        if problem is None:
+            with _staging(path) as staging:
+                for name in FILES:
+                    (staging / name).touch()
+    except (OSError, ValueError) as error:
+        problem = f"cannot write there: {getattr(error, 'strerror', None) or error}"
+    if problem is not None:
+        raise InputError(folder, None, "--out", problem)
+    return path
+
+
+def _obstacle(folder: Path, scenario: Path) -> str | None:
+    """What is in the way of writing a result, if anything is."""
+    places = (folder, *folder.absolute().parents)
+    existing = next(path for path in places if path.exists() or path.is_symlink())
     if not existing.is_dir():
-        raise InputError(str(folder), None, "--out", f"needs a folder, got the file '{existing}'")
-    if not os.access(existing, os.W_OK):
-        raise InputError(str(folder), None, "--out", f"may not write to '{existing}'")
+        kind = "file" if existing.exists() else "dangling link"
+        return f"needs a folder, got the {kind} '{existing}'"
+    for target in (folder / name for name in FILES):
+        if target.is_dir():
+            return f"would replace the folder '{target}'"
+        if target.exists() and target.samefile(scenario):
+            return f"would replace the input file '{target}'"
+    return None
+
+
+@contextlib.contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """Scratch folder inside ``folder``, which is made; what stays empty is removed again."""
+    absolute = folder.absolute()
+    places = (absolute, *absolute.parents)
+    made = list(itertools.takewhile(lambda path: not path.exists(), places))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".speccast.", dir=folder))
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+    finally:
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
 
 
 def write_folder(
@@ -64,19 +116,14 @@ def write_folder(
     OSError
         If the disk refuses.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with _staging(folder) as staging:
         (staging / "scenario.yaml").write_text(scenario, "utf-8")
         _write_runs(staging / "requests.parquet", REQUESTS, requests)
         _write_runs(staging / "steps.parquet", STEPS, steps)
         (staging / "summary.json").write_text(to_json(document), "utf-8")
         (staging / "manifest.json").write_text(to_json(manifest(document)), "utf-8")
-        folder.mkdir(exist_ok=True)
-        for file in sorted(staging.iterdir()):
-            file.replace(folder / file.name)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        for name in FILES:
+            (staging / name).replace(folder / name)
 
 
 def _write_runs(path: Path, schema: pa.Schema, runs: Iterable[RunTable]) -> None:

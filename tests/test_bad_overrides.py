@@ -71,6 +71,17 @@ def test_a_bad_override_is_named(override: str, expected: str) -> None:
         ("run.seed: []", "run.seed: must have at least 1 item"),
         ("run.seed: 3", "run.seed: must be a list"),
         ("run.seed: [[3]]", "run.seed[0]: must be"),
+        (
+            "run.seed: [1, null]",
+            "run.seed[1]: must be a number, a word, true or false, got null",
+        ),
+        (
+            "strategies[1]: [{kind: ngram}]",
+            "strategies[1][0]: must be a number, a word, true or false, got a mapping",
+        ),
+        ("run.seed: {a: 1}", "run.seed: must be a list, got a mapping"),
+        ("run.seed: [2, 3, 2]", "run.seed[2]: is listed twice, got 2"),
+        ("model.tp: [2, 2.0]", "model.tp[1]: is listed twice, got 2"),
         ("'run seed': [1]", "run seed[0]: is not a dotted key"),
         (
             "hardware.gpu.x: [1]",
@@ -80,6 +91,23 @@ def test_a_bad_override_is_named(override: str, expected: str) -> None:
 )
 def test_a_bad_grid_is_named(vary: str, expected: str) -> None:
     assert complaint(f"{GOOD}vary:\n  {vary}\n").startswith(f"what-if.yaml:13: vary.{expected}")
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "expected"),
+    [
+        ("strategies[1].k", "strategies.1.k", "is the same key as 'strategies[1].k'"),
+        ("strategies.2.k", "strategies[02].k", "is the same key as 'strategies.2.k'"),
+        (
+            "workload.streams[0].prompt_tokens.mean",
+            "workload.streams[0].prompt_tokens",
+            "overlaps 'workload.streams[0].prompt_tokens.mean'",
+        ),
+    ],
+)
+def test_a_key_varies_once(one: str, two: str, expected: str) -> None:
+    message = complaint(f"{GOOD}vary:\n  {one}: [1, 2]\n  {two}: [3, 4]\n")
+    assert message == f"what-if.yaml:14: vary.{two}: {expected}, which varies too"
 
 
 def test_an_error_elsewhere_names_the_point() -> None:

@@ -160,6 +160,39 @@ def test_unknown_names_suggest_the_nearest() -> None:
         catalog.names("engine")
 
 
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("vllm_0.16", "vllm_0.15"),
+        ("vllm_0.12", "vllm_0.11"),
+        ("vllm_0.18", "vllm_0.17"),
+        ("vLLM-0.26.1", "vllm_0.24"),
+        ("vllm_0.30", "vllm_0.28"),
+        ("vllm_0.11.1", "vllm_0.10"),
+        ("vllm_0.9", "vllm_v0"),
+        ("vllm_1.0", "vllm_0.33"),
+        ("vllm", "vllm_0.33"),
+        ("vllm_v0_swp", "vllm_v0_swap"),
+        ("sglang_0.5.10", "sglang_0.5"),
+        ("sglang", "sglang_0.5.23"),
+        ("tensorrt_llm_1.2", "tensorrt_llm"),
+        ("tensorrt-llm", "tensorrt_llm"),
+    ],
+)
+def test_an_unknown_engine_version_suggests_the_entry_before_it(asked: str, near: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        catalog.engine(asked)
+    assert str(caught.value) == f"unknown engine '{asked}'; did you mean '{near}'?"
+
+
+@pytest.mark.parametrize("name", ["", "it's", "a" * 5000, "\0", "\x1b[31m", "x: y", "#"])
+def test_odd_names_are_unknown_in_one_short_line(name: str) -> None:
+    with pytest.raises(ModelError, match=r"^unknown transformer ") as caught:
+        catalog.transformer(name)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
+
+
 def test_a_profile_of_the_users_own_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("name: mine\ndevise: h100\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -29,6 +30,7 @@ strategies:
   - {kind: autoregressive}
   - {kind: eagle3, k: 3, acceptance: {tau: 2.4}}
 """
+ROOT = Path(__file__).resolve().parent.parent
 FILES = {"scenario.yaml", "requests.parquet", "steps.parquet", "summary.json", "manifest.json"}
 
 
@@ -160,13 +162,48 @@ def test_ctrl_c_ends_quietly(speccast, scenario, monkeypatch):
 
 def test_a_reader_that_leaves_is_no_error():
     command = [sys.executable, "-c", "from sim.cli import main; main(['schema'])"]
-    root = Path(__file__).resolve().parent.parent
     with subprocess.Popen(
-        command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == cli.BROKEN_PIPE
+
+
+def shell(command: str, **variables: str) -> tuple[int, str, str]:
+    """Status, stdout and stderr of a command line; $SPECCAST is the program."""
+    program = f"{sys.executable} -c 'from sim.cli import main; main()'"
+    done = subprocess.run(
+        ["/bin/sh", "-c", command.replace("$SPECCAST", program)],
+        capture_output=True,
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        check=False,
+    )
+    return done.returncode, done.stdout.decode("ascii"), done.stderr.decode("ascii")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PYTHONIOENCODING": "ascii"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_what_the_terminal_cannot_show_is_replaced(scenario, variables):
+    text = scenario.read_text("utf-8")
+    scenario.write_text(text.replace("eagle3, k", "eagle3, label: décodé, k"), "utf-8")
+    status, out, err = shell(f"$SPECCAST explain {scenario} --batch 1", **variables)
+    assert (status, err) == (0, "")
+    assert "d?cod?" in out
+
+
+def test_closed_streams_are_no_error(scenario, tmp_path):
+    out = tmp_path / "result"
+    assert shell(f"$SPECCAST run {scenario} -q --out {out} >&-") == (0, "", "")
+    assert {path.name for path in out.iterdir()} == FILES
+    assert shell("$SPECCAST init >&-") == (0, "", "")
+    assert shell("$SPECCAST run missing.yaml 2>&-") == (2, "", "")
 
 
 def test_explain_prints_components(speccast, scenario):
@@ -197,6 +234,24 @@ def test_init_prints_a_scenario_that_runs(speccast, tmp_path):
     path = tmp_path / "new.yaml"
     path.write_text(text, "utf-8")
     assert speccast("run", path, "--set", "workload.requests=20")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["it's", 'a"b', "x: y", "#", "", "llama-3.1-8b ", "\x1b[1m"])
+def test_init_refuses_odd_names_like_any_unknown_one(speccast, name):
+    status, out, err = speccast("init", "--transformer", name)
+    assert (status, out) == (2, "")
+    assert err.startswith("speccast init: model.transformer: unknown transformer ")
+    assert err[:-1].isprintable()
+
+
+def test_init_takes_a_configuration_whose_name_needs_quotes(speccast, tmp_path):
+    file = tmp_path / "it's: #" / "config.json"
+    file.parent.mkdir()
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "num_hidden_layers": 32}
+    file.write_text(json.dumps({**sizes, "vocab_size": 9, "intermediate_size": 99}), "utf-8")
+    status, out, _ = speccast("init", "--transformer", file, "--tp", 1)
+    assert status == 0
+    assert load_yaml(out, "new.yaml").data["model"]["transformer"] == str(file)
 
 
 def test_schema_is_json_and_knows_the_strategies(speccast):

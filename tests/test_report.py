@@ -7,6 +7,9 @@ import re
 import pytest
 from rows import band, document, row, saturated_row
 
+from models import catalog
+from models.catalog.facts import facts
+from models.strategies import strategy_types
 from sim.analysis import describe
 from sim.analysis.explain_report import catalog_report, explain_report
 from sim.analysis.report import run_report
@@ -152,6 +155,30 @@ def test_grid_points_are_told_apart():
     assert re.search(r"^rate_per_s=8 +\* eagle3 K=3", text, re.MULTILINE)
 
 
+def test_a_varied_key_is_shown_by_as_much_as_tells_it_apart():
+    assert describe.point({"strategies.1.k": 2, "strategies[2].k": 5, "model.tp": 4}) == (
+        "strategies[1].k=2 strategies[2].k=5 tp=4"
+    )
+    streams = {f"workload.streams[{i}].prompt_tokens.mean": 100 for i in (0, 1)}
+    assert describe.point(streams | {"run.band": True}) == (
+        "streams[0].prompt_tokens.mean=100 streams[1].prompt_tokens.mean=100 band=true"
+    )
+    assert describe.point({"run.seed": 1, "seed": 2}) == "run.seed=1 seed=2"
+
+
+def test_the_header_lists_what_varies():
+    points = [{"workload.arrivals.rate_per_s": rate, "strategies.1.k": 1} for rate in (4, 8)]
+    rows = [{**made, "point": point} for point in points for made in (BASELINE, WORTH)]
+    varied = "varied: workload.arrivals.rate_per_s = 4, 8; strategies[1].k = 1"
+    assert f"{varied} (first values above)" in run_report(document(rows), 400)
+    assert "varied" not in run_report(document(ROWS), 400)
+
+
+def test_a_long_list_of_values_is_shortened():
+    points = [{"run.seed": seed} for seed in range(40)]
+    assert describe.varied(points) == "run.seed = 0, 1, 2, ..., 39 (40 values)"
+
+
 def test_closed_loop_and_single_stream_read_well():
     scenario = document([])["scenario"]
     streams = scenario["workload"]["streams"][1:]
@@ -186,3 +213,57 @@ def test_catalog_lists_names_titles_and_sources():
     text = catalog_report(sections, 60)
     assert text.startswith("hardware\n  h100_sxm  NVIDIA H100 SXM\n")
     assert max(len(line) for line in text.splitlines()) <= 60
+
+
+def test_figures_stand_under_the_title_and_a_narrow_line_keeps_its_text():
+    sections = {"acceptance": [("a_name_of_twenty_eight_chars", "Title", "where it was read")]}
+    wide, narrow = (
+        catalog_report(sections, width, facts=lambda section, name: f"tau 2 of {section}")
+        for width in (100, 40)
+    )
+    column = " " * 32
+    assert wide.splitlines()[1:] == [
+        "  a_name_of_twenty_eight_chars  Title",
+        f"{column}tau 2 of acceptance",
+        f"{column}where it was read",
+    ]
+    assert narrow.splitlines()[1:] == [
+        "  a_name_of_twenty_eight_chars",
+        "    Title",
+        "    tau 2 of acceptance",
+        "    where it was read",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "expected"),
+    [
+        ("hardware", "h100_sxm", "79.1 GiB, 3.35 TB/s, peak TFLOP/s 990 bf16, 1979 fp8, 1979 int8"),
+        ("hardware", "l40s", "tp 1 only; 0.79 USD/h"),
+        ("transformers", "llama-3.1-70b", "70.6 B parameters, 80 layers, 327680 KV bytes a token"),
+        ("transformers", "glm-4.5-air", "8 of 128 + 1 shared experts a token, 1 MTP layer"),
+        ("engines", "vllm_0.15", "(chains only); asynchronous: autoregressive, eagle, eagle3, mtp"),
+        ("engines", "vllm_0.33", "eagle3, mtp, ngram (chains only); asynchronous: all"),
+        ("engines", "tgi_2023", "runs autoregressive (chains only); asynchronous: none"),
+        ("acceptance", "eagle3_gpt_oss_20b", "target gpt-oss-20b; tau 2.7 at K=3; domains mt_ben"),
+        ("acceptance", "eagle_vicuna_7b", "tau 3.58 with 25 drafted in 5 levels"),
+        ("acceptance", "eagle3_llama31_8b_mtbench", "0.75, 0.55, 0.42, 0.31, 0.24, 0.18, 0.13 (sh"),
+        ("acceptance", "medusa_llama31_70b", "3 heads, best token right 0.68, 0.33, 0.18"),
+        ("acceptance", "ngram_llama31_8b_gsm8k", "match rate 0.153, then accepted by position 0.5"),
+        ("strategies", "draft_model", "draft (required), k 4, draft_tp 1, draft_weights bf16; def"),
+        ("strategies", "eagle3", "k 3, tree none, draft_vocab 32000; default acceptance eagle3_"),
+        ("strategies", "autoregressive", "no parameters; drafts nothing"),
+        ("profiles", "h100_sxm", "device h100_sxm; kernel tables of vllm"),
+    ],
+)
+def test_the_catalogue_answers_what_a_planner_looks_up(section, name, expected):
+    assert expected in facts(section, name)
+
+
+def test_every_entry_has_figures_in_one_line():
+    for section in (*catalog.SECTIONS, "strategies"):
+        for name in strategy_types() if section == "strategies" else catalog.names(section):
+            text = facts(section, name)
+            assert text, (section, name)
+            assert "\n" not in text, (section, name)
+            assert "None" not in text, (section, name)

@@ -96,6 +96,12 @@ def test_an_override_wins_over_the_file_and_over_vary() -> None:
     assert point.values == {}
 
 
+@pytest.mark.parametrize("key", ["strategies[0].k", "strategies.0.k", "strategies[00].k"])
+def test_an_override_fixes_a_varied_key_however_it_is_written(key: str) -> None:
+    file = parse(SIX_LINES + "vary: {strategies.0.k: [1, 3]}\n", f"{key}=7")
+    assert [(p.values, p.scenario.strategies[1].depth) for p in file.points] == [({}, 7)]
+
+
 def test_overriding_a_block_stops_the_variation_inside_it() -> None:
     text = SIX_LINES + "vary: {workload.arrivals.rate_per_s: [1, 2]}\n"
     file = parse(text, "workload.arrivals={kind: constant, rate_per_s: 9}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,7 +11,7 @@ import pytest
 from pydantic import BeforeValidator, Field, model_validator
 
 from models.schema import Constant, Dtype, Frozen, ModelError, Positive, PositiveInt
-from models.strict_yaml import Document, InputError, dotted, load_yaml, read_yaml, validate
+from models.strict_yaml import Document, InputError, Label, dotted, load_yaml, read_yaml, validate
 
 
 class Fixed(Frozen):
@@ -40,6 +42,7 @@ class Thing(Frozen):
     link: dict[int, Constant] = Field(default_factory=dict)
     vary: dict[str, list[Any]] = Field(default_factory=dict)
     needed: str | None = None
+    label: Label | None = None
 
 
 class Strict(Frozen):
@@ -223,3 +226,52 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     file.write_bytes(b"#" * 1_000_001)
     with pytest.raises(InputError, match="is larger than 1000000 bytes, got 1000001"):
         read_yaml(file)
+
+
+def test_devices_pipes_and_folders_are_read_or_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"^/dev/zero: cannot read: it is larger than 1000000"):
+        read_yaml("/dev/zero")
+    with pytest.raises(InputError, match=r": cannot read: Is a directory$"):
+        read_yaml(tmp_path)
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match=r"pipe\.yaml: is empty$"):
+        read_yaml(pipe)
+    reader, writer = os.pipe()
+    late = threading.Timer(0.2, lambda: (os.write(writer, b"a: 1\n"), os.close(writer)))
+    late.start()
+    assert read_yaml(f"/dev/fd/{reader}").data == {"a": 1}
+    os.close(reader)
+    late.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('"na\\eme": 1', "f.yaml:1: na\\x1bme: unknown key; did you mean 'name'?"),
+        ('weights: "b\\e[31m\\n"', "got 'b\\x1b[31m\\n'"),
+        (f"? {'k' * 900}\n: 1", f"f.yaml:1: {'k' * 98}...{'k' * 98}: unknown key"),
+        (f"rate: !{'t' * 900} 1", f"got !{'t' * 97}...{'t' * 98}"),
+    ],
+)
+def test_errors_are_short_and_printable(text: str, shown: str) -> None:
+    message = error(text)
+    assert shown in message
+    assert message.isprintable()
+    assert len(message) < 400
+
+
+def test_an_error_keeps_its_parts_as_given_but_prints_one_line() -> None:
+    odd = InputError("a\nb", 3, "k\x07", "is odd\u2028here\udc80 " + "word " * 1000)
+    assert str(odd).startswith("a\\nb:3: k\\x07: is odd\\u2028here\\udc80 word")
+    assert (odd.path, odd.key) == ("a\nb", "k\x07")
+    assert str(odd).isprintable()
+    assert len(str(odd)) < 2100
+
+
+def test_labels_are_one_to_64_printable_characters() -> None:
+    assert validate(Thing, load_yaml(f"label: {'é' * 64}", "f")).label == "é" * 64
+    for bad in (r'"a\eb"', r'"a\nb"', r'"a\tb"', r'"\u202e"', '" "'):
+        assert "label: must be 1 to 64 printable characters, got" in error(f"label: {bad}")
+    assert "label: must have at least 1 character, got ''" in error("label: ''")
+    assert "label: must have at most 64 characters" in error(f"label: {'x' * 65}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -13,7 +14,7 @@ from models.engine import Engine
 from models.hardware import Accelerator
 from models.profile import Profile
 from models.schema import ModelError
-from models.strict_yaml import Document, load_yaml, read_yaml, validate
+from models.strict_yaml import Document, load_yaml, read_yaml, show, validate
 from models.transformer import Transformer, from_hf_config
 
 SECTIONS = ("hardware", "transformers", "engines", "profiles", "acceptance")
@@ -118,17 +119,51 @@ def describe(section: str) -> list[Row]:
 def _document(section: str, name: str) -> Document:
     known = names(section)
     if name not in known:
-        raise ModelError(_unknown(_ONE.get(section, section), name, known))
+        near = _engine_before(name) if section == "engines" else None
+        raise ModelError(_unknown(_ONE.get(section, section), name, known, near))
     file = resources.files(__package__).joinpath(section, f"{name}.yaml")
     return load_yaml(file.read_text(encoding="utf-8"), f"models/catalog/{section}/{name}.yaml")
 
 
 def _is_path(name: str) -> bool:
     path = Path(name)
-    return len(path.parts) > 1 or path.suffix in (".json", ".yaml", ".yml") or path.is_dir()
+    if len(path.parts) > 1 or path.suffix in (".json", ".yaml", ".yml"):
+        return True
+    try:
+        return name != "" and path.is_dir()
+    except OSError:
+        return False
 
 
-def _unknown(what: str, name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+def _unknown(what: str, name: str, known: list[str], near: str | None = None) -> str:
+    close = [near] if near else difflib.get_close_matches(name, known, n=1)
     rest = f"did you mean '{close[0]}'?" if close else f"must be one of {', '.join(known)}"
-    return f"unknown {what} '{name}'; {rest}"
+    return f"unknown {what} {show(name)}; {rest}"
+
+
+_VERSION = re.compile(r"[_ -]*v?(\d+(?:\.\d+)*)(?:\.?[a-z]+\d*)?")
+
+
+def _engine_before(name: str) -> str | None:
+    """Entry of the same engine that covers or precedes a version, the newest if none is asked."""
+    first = {known: _first_version(known) for known in names("engines")}
+    families = {re.sub(r"_v?\d.*", "", known) for known in first}
+    family = max((f for f in families if name.lower().startswith(f)), key=len, default=None)
+    if family is None:
+        return None
+    asked = name[len(family) :].lower()
+    version = _VERSION.fullmatch(asked)
+    if version is None and asked.strip("_ -"):
+        return None
+    own = [known for known in first if re.fullmatch(rf"{family}(_v?\d.*)?", known)]
+    before = [n for n in own if version is None or first[n] <= _numbers(version[1])]
+    return max(before, key=first.__getitem__) if before else min(own, key=first.__getitem__)
+
+
+def _first_version(name: str) -> tuple[int, ...]:
+    """First version an engine entry covers."""
+    return _numbers(re.split(r"[^\d.]", _document("engines", name).data["versions"])[0])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part)

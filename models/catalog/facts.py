@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from models import catalog
+from models.acceptance import Acceptance
 from models.strategies import Strategy, strategy_types
 
 _COMMON = ("kind", "label", "hypothetical", "acceptance")
@@ -35,8 +35,8 @@ def _hardware(name: str) -> str:
     peaks = ", ".join(f"{rate / 1e12:.0f} {dtype}" for dtype, rate in gpu.peak_flops.items())
     link = gpu.interconnect
     joined = (
-        f"{_LINKS[link.kind]} {link.bandwidth_bytes_per_s / 1e9:.0f} GB/s between "
-        f"{link.largest_group}"
+        f"{_LINKS[link.kind]} {link.bandwidth_bytes_per_s / 1e9:.0f} GB/s among up to "
+        f"{link.largest_group} GPUs"
         if link
         else "tp 1 only"
     )
@@ -87,40 +87,34 @@ def _profile(name: str) -> str:
 
 def _acceptance(name: str) -> str:
     entry = catalog.entry("acceptance", name)
-    block = entry["acceptance"]
-    target = entry["target"]
-    parts = [
-        "target not named" if target == "not named" else f"target {target}",
-        _stated(block) + _shape(entry.get("shape")),
-    ]
-    if "by_domain" in block:
-        domains = block["by_domain"].items()
-        parts.append("domains " + ", ".join(f"{key}{_mean(inner)}" for key, inner in domains))
-    return "; ".join(parts)
+    block = Acceptance.model_validate(entry["acceptance"])
+    parts = [f"target {entry['target']}", _stated(block, entry.get("shape"))]
+    if block.by_domain:
+        domains = (f"{domain}{_mean(inner)}" for domain, inner in block.by_domain.items())
+        parts.append(f"domains {', '.join(domains)}")
+    return "; ".join(part for part in parts if part)
 
 
-def _stated(block: dict[str, Any]) -> str:
+def _stated(block: Acceptance, shape: dict[str, int] | None) -> str:
     """How an acceptance block is stated, with its numbers."""
-    if "tau" in block:
-        return f"tau {block['tau']}"
-    if "tau_at_k" in block:
-        return f"tau {block['tau_at_k']} at K={block['at_k']}"
-    if "heads" in block:
-        top = ", ".join(f"{ranks[0]:.2f}" for ranks in block["heads"])
-        return f"{len(block['heads'])} heads, best token right {top}"
-    share = "" if block.get("conditional", True) else ", shares of steps"
-    rates = ", ".join(f"{rate:.2f}" for rate in block["alpha_by_pos"])
-    positions = f"accepted by position {rates}{share}"
-    return f"match rate {block['match_rate']}, {positions}" if "match_rate" in block else positions
+    if block.tau is not None and shape is not None:
+        return f"tau {block.tau:g} with {shape['drafted']} drafted in {shape['depth']} levels"
+    if block.tau is not None or block.tau_at_k is not None:
+        return f"tau{_mean(block)} at {f'K={block.at_k}' if block.at_k else 'the K in use'}"
+    if block.heads is not None:
+        top = ", ".join(f"{ranks[0]:.2f}" for ranks in block.heads)
+        return f"{len(block.heads)} heads, best token right {top}"
+    rates = block.alpha_by_pos or (() if block.alpha is None else (block.alpha,))
+    if not rates:
+        return ""
+    matched = f"match rate {block.match_rate:g}, then " if block.match_rate is not None else ""
+    meaning = "given all before" if block.conditional else "shares of steps"
+    return f"{matched}accepted by position {', '.join(f'{r:.2f}' for r in rates)} ({meaning})"
 
 
-def _shape(shape: dict[str, int] | None) -> str:
-    return f" with {shape['drafted']} drafted tokens in {shape['depth']} levels" if shape else ""
-
-
-def _mean(block: dict[str, Any]) -> str:
-    tau = block.get("tau", block.get("tau_at_k"))
-    return "" if tau is None else f" {tau}"
+def _mean(block: Acceptance) -> str:
+    tau = block.tau_at_k if block.tau is None else block.tau
+    return "" if tau is None else f" {tau:g}"
 
 
 def _strategy(kind: str) -> str:
@@ -128,7 +122,7 @@ def _strategy(kind: str) -> str:
     names = [name for name in strategy.model_fields if name not in _COMMON]
     parameters = ", ".join(_parameter(strategy, name) for name in names)
     # Not validated: a draft model's name has no default, and acceptance does not ask for it.
-    default = strategy.model_construct().resolved_acceptance()
+    default = strategy.model_construct(kind=kind).resolved_acceptance()
     if default is None:
         return "no parameters; drafts nothing"
     return f"{parameters}; default acceptance {default.catalog}"
@@ -142,9 +136,9 @@ def _parameter(strategy: type[Strategy], name: str) -> str:
     if hasattr(default, "model_dump"):
         inner = ", ".join(f"{key}: {value}" for key, value in default.model_dump().items())
         return f"{name} {{{inner}}}"
-    if isinstance(default, bool):
+    if isinstance(default, bool) or default is None:
         return f"{name} {str(default).lower()}"
-    return f"{name} none" if default is None else f"{name} {default}"
+    return f"{name} {default:g}" if isinstance(default, float) else f"{name} {default}"
 
 
 _FACTS: dict[str, Callable[[str], str]] = {

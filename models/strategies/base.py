@@ -10,6 +10,7 @@ from models import catalog
 from models.acceptance import Acceptance, Law
 from models.engine import Engine
 from models.schema import Dtype, Frozen, KvDtype, ModelError
+from models.strict_yaml import Label
 from models.transformer import Transformer
 
 
@@ -63,7 +64,7 @@ class Strategy(Frozen):
     """
 
     kind: str
-    label: str | None = Field(default=None, description="Name in tables.")
+    label: Label | None = Field(default=None, description="Name in tables.")
     hypothetical: bool = Field(
         default=False, description="Simulate it although the engine version cannot run it."
     )
@@ -168,11 +169,14 @@ def acceptance_or_default(
     Raises
     ------
     ModelError
-        If the entry states the tau of another number of drafted tokens or levels.
+        If the entry is unknown, or states the tau of another number of drafted tokens or levels.
     """
     chosen = acceptance or Acceptance(catalog=entry, basis="assumed")
     if chosen.catalog is not None:
-        shape = catalog.entry("acceptance", chosen.catalog).get("shape")
+        try:
+            shape = catalog.entry("acceptance", chosen.catalog).get("shape")
+        except ModelError as error:
+            raise ModelError(str(error), "acceptance.catalog") from None
         here = {"drafted": strategy.drafted, "depth": strategy.depth}
         if shape is not None and shape != here:
             raise ModelError(

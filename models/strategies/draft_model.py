@@ -47,7 +47,10 @@ class DraftModel(Strategy):
 
     def check(self, target: Transformer, tp: int) -> None:
         """Same vocabulary as the target, and a tensor-parallel size that splits the draft."""
-        draft = self.network
+        try:
+            draft = self.network
+        except ModelError as error:
+            raise ModelError(str(error), "draft") from error
         if draft.vocab != target.vocab:
             raise ModelError(
                 f"{draft.name} has a vocabulary of {draft.vocab}, {target.name} has "

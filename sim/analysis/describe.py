@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any
 
 from sim.analysis.verdict import number, percent
+from sim.scenario.overrides import canonical
 
 Scenario = Mapping[str, Any]
+
+MOST_VALUES = 12
 
 
 def deployment(scenario: Scenario) -> str:
@@ -69,5 +72,36 @@ def _plain(value: float) -> str:
 
 
 def point(values: Mapping[str, Any]) -> str:
-    """The varied keys of one point by their last part: ``rate_per_s=8 tp=4``."""
-    return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in values.items())
+    """The varied keys of one point, by as few of their last parts as tell them apart.
+
+    ``rate_per_s=8 tp=4``, but ``strategies[1].k=3 strategies[2].k=5``.
+    """
+    keys = [canonical(key) for key in values]
+    shown = zip(keys, values.values(), strict=True)
+    return " ".join(f"{_short(key, keys)}={_value(value)}" for key, value in shown)
+
+
+def _short(key: str, keys: Iterable[str]) -> str:
+    others = [f".{other}" for other in keys if other != key]
+    parts = key.split(".")
+    tails = (".".join(parts[start:]) for start in range(len(parts) - 1, 0, -1))
+    return next((t for t in tails if not any(o.endswith(f".{t}") for o in others)), key)
+
+
+def varied(points: Iterable[Mapping[str, Any]]) -> str:
+    """Every varied key with the values it takes; empty where nothing varies."""
+    taken: dict[str, dict[str, None]] = {}
+    for values in points:
+        for key, value in values.items():
+            taken.setdefault(canonical(key), {})[_value(value)] = None
+    return "; ".join(f"{key} = {_listed(list(values))}" for key, values in taken.items())
+
+
+def _listed(values: list[str]) -> str:
+    if len(values) > MOST_VALUES:
+        values = [*values[:3], "...", f"{values[-1]} ({len(values)} values)"]
+    return ", ".join(values)
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.analysis import describe
-from sim.analysis.layout import Column, Group, Line, paragraph, render, table
+from sim.analysis.layout import Column, Group, Line, Role, paragraph, render, table
 from sim.analysis.verdict import number
 
 
@@ -98,9 +98,12 @@ def _banded(row: Mapping[str, Any], name: str) -> str:
 
 
 def catalog_report(
-    sections: Mapping[str, Sequence[tuple[str, str, str]]], width: int, colour: bool = False
+    sections: Mapping[str, Sequence[tuple[str, str, str]]],
+    width: int,
+    colour: bool = False,
+    facts: Callable[[str, str], str] | None = None,
 ) -> str:
-    """Text of catalogue sections: name, title and source of every entry.
+    """Text of catalogue sections: name, title, figures and source of every entry.
 
     Parameters
     ----------
@@ -108,12 +111,16 @@ def catalog_report(
         Section name to rows of (name, title, source).
     width, colour
         As in ``report.run_report``.
+    facts : callable, optional
+        Gives the figures of (section, name) in one line.
     """
-    return render(_catalog_lines(sections, width), colour)
+    return render(_catalog_lines(sections, width, facts or (lambda section, name: "")), colour)
 
 
 def _catalog_lines(
-    sections: Mapping[str, Sequence[tuple[str, str, str]]], width: int
+    sections: Mapping[str, Sequence[tuple[str, str, str]]],
+    width: int,
+    facts: Callable[[str, str], str],
 ) -> Iterator[Line]:
     for number_of, (section, entries) in enumerate(sections.items()):
         if number_of:
@@ -121,7 +128,17 @@ def _catalog_lines(
         yield Line(section, "title")
         column = max((len(name) for name, _, _ in entries), default=0) + 4
         for name, title, source in entries:
-            text = f"  {name}".ljust(column) + title
-            yield from paragraph(text, width, "text", " " * column)
-            if source:
-                yield from paragraph(" " * column + source, width, "note", " " * column)
+            yield from _entry(name, (title, facts(section, name), source), column, width)
+
+
+def _entry(name: str, texts: tuple[str, str, str], column: int, width: int) -> Iterator[Line]:
+    """Title, figures and source beside the name, or below it where names take half the line."""
+    label = f"  {name}".ljust(column)
+    if column > width // 2:
+        yield Line(label.rstrip())
+        label, column = " " * 4, 4
+    roles: tuple[Role, ...] = ("text", "text", "note")
+    for text, role in zip(texts, roles, strict=True):
+        if text:
+            yield from paragraph(label + text, width, role, " " * column)
+            label = " " * column

@@ -54,6 +54,9 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         yield from paragraph(document["question"], width, "title", "")
     yield from paragraph(describe.deployment(scenario), width, "title")
     yield from paragraph(describe.load(scenario), width)
+    varied = describe.varied(row["point"] for row in document["rows"])
+    if varied:
+        yield from paragraph(f"varied: {varied} (first values above)", width)
     replications = scenario.get("run", {}).get("replications", 1)
     yield from paragraph(
         f"seed {document['seed']}, {replications} replication{'s' * (replications > 1)}, "

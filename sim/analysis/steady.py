@@ -21,7 +21,7 @@ QUEUE_TREND = 0.5
 QUEUE_SHARE = 0.1
 SURE_ERRORS = 3.0
 SHORT_WINDOW = 2.0
-SHORT_RUN = 6.0
+SHORT_RUN = 8.0
 SETTLED = 3.0
 SURE_GROWTH = 4.0
 UNFINISHED_SHARE = 0.01
@@ -116,7 +116,7 @@ def lifetimes(columns: Columns) -> float:
 
 
 def short_run(columns: Columns) -> bool:
-    """Whether arrivals lasted less than six median end-to-end times: hardly a steady state.
+    """Whether arrivals lasted less than eight median end-to-end times: hardly a steady state.
 
     A batch sent all at once has none by intention, and is not called short.
     """

@@ -16,7 +16,14 @@ from models import catalog
 from models.schema import ModelError
 from models.strict_yaml import Document, InputError, read_yaml, show, validate
 from sim.scenario.build import build
-from sim.scenario.overrides import Override, locate, parse_override, replaced, within
+from sim.scenario.overrides import (
+    Override,
+    canonical,
+    locate,
+    parse_override,
+    replaced,
+    within,
+)
 from sim.scenario.schema import MAX_POINTS, Grid, Scenario
 
 
@@ -87,7 +94,7 @@ def parse_scenario(document: Document, overrides: Sequence[str] = ()) -> Scenari
     points = tuple(_point(document, changes) for changes in combinations)
     first = points[0].scenario
     added = len(first.strategies) - len(_changed(document, combinations[0])["strategies"])
-    vary = {_shifted(_plain(key), added): values for key, values in grid.items()}
+    vary = {_shifted(canonical(key), added): values for key, values in grid.items()}
     return ScenarioFile(document, points, first.model_copy(update={"vary": vary}))
 
 
@@ -95,15 +102,44 @@ def _grid(document: Document, sets: list[Override]) -> Grid:
     """Read ``vary``; a key that is set, or lies within one that is, no longer varies."""
     if "vary" not in document.data:
         return {}
+    _check_values(document)
+    grid = validate(_Grid, document, ("vary",)).root
+    _check_distinct(document, grid)
     grid = {
         key: values
-        for key, values in validate(_Grid, document, ("vary",)).root.items()
-        if not any(within(_plain(key), _plain(item.key)) for item in sets)
+        for key, values in grid.items()
+        if not any(within(canonical(key), canonical(item.key)) for item in sets)
     }
     size = math.prod(len(values) for values in grid.values())
     if size > MAX_POINTS:
         raise document.error("vary", f"makes more than {MAX_POINTS} points, got {size}")
     return grid
+
+
+def _check_values(document: Document) -> None:
+    """Refuse what is no single value, before the schema words it by one of its types."""
+    vary = document.data["vary"]
+    for key, values in vary.items() if isinstance(vary, dict) else ():
+        for index, value in enumerate(values if isinstance(values, list) else ()):
+            if value is None or isinstance(value, (dict, list)):
+                raise document.error(
+                    f"vary.{key}[{index}]",
+                    f"must be a number, a word, true or false, got {show(value)}",
+                )
+
+
+def _check_distinct(document: Document, grid: Grid) -> None:
+    """Refuse a key that varies twice, however it is written, and a value listed twice."""
+    for (key, _), (other, _) in itertools.combinations(grid.items(), 2):
+        one, two = canonical(key), canonical(other)
+        if within(one, two) or within(two, one):
+            what = "is the same key as" if one == two else "overlaps"
+            raise document.error(f"vary.{other}", f"{what} '{key}', which varies too")
+    for key, values in grid.items():
+        for index, value in enumerate(values):
+            same = [v for v in values[:index] if v == value and type(v) is type(value)]
+            if same:
+                raise document.error(f"vary.{key}[{index}]", f"is listed twice, got {show(value)}")
 
 
 def _combinations(grid: Grid, sets: list[Override]) -> Iterator[list[_Change]]:
@@ -114,11 +150,6 @@ def _combinations(grid: Grid, sets: list[Override]) -> Iterator[list[_Change]]:
             _Change(key, value, index) for key, (index, value) in zip(grid, chosen, strict=True)
         ]
         yield varied + fixed
-
-
-def _plain(key: str) -> str:
-    """Dotted key with list positions in brackets, whichever way they were written."""
-    return re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", key)
 
 
 def _point(document: Document, changes: list[_Change]) -> Point:
@@ -161,10 +192,10 @@ def _explained(document: Document, changes: list[_Change], error: InputError) ->
     if error.path != document.path:
         return error
     for change in reversed(changes):
-        if within(error.key, _plain(change.key)):
+        if within(error.key, canonical(change.key)):
             return _worded(document, change, error.key, error.message)
     for change in reversed(changes):
-        if error.key and within(_plain(change.key), error.key):
+        if error.key and within(canonical(change.key), error.key):
             return _worded(document, change, error.key, error.message)
     varied = [f"{c.key} = {show(c.value)}" for c in changes if isinstance(c.source, int)]
     at = f" (at {', '.join(varied)})" if varied else ""

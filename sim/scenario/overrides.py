@@ -75,6 +75,12 @@ def locate(data: Any, key: str) -> Path:
     return path
 
 
+def canonical(key: str) -> str:
+    """Dotted key with list positions in brackets, whichever way they were written."""
+    key = re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", key)
+    return re.sub(r"\[0+(?=\d)", "[", key)
+
+
 def replaced(data: Any, path: Path, value: Any) -> Any:
     """Copy of the data with one value replaced; blocks missing on the way are made."""
     if not path:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from models import catalog
+from models.schema import ModelError
 from models.strategies import strategy_types
-from models.strict_yaml import load_yaml
-from sim.scenario.dump import to_yaml
+from models.strict_yaml import InputError, load_yaml
+from sim.scenario.checks import blame
 from sim.scenario.load import parse_scenario
 from sim.scenario.schema import BASELINE, Scenario
 
@@ -110,15 +113,24 @@ def commented_scenario(
     InputError
         If a name is unknown, or the model cannot run there.
     """
+    known = transformer in catalog.names("transformers")
     text = _TEMPLATE.format(
-        gpu=_scalar(hardware), transformer=_scalar(transformer), tp=tp, strategies=_strategies()
+        gpu=hardware,
+        transformer=transformer if known else json.dumps(transformer, ensure_ascii=False),
+        tp=tp,
+        strategies=_strategies(),
     )
-    parse_scenario(load_yaml(text, "speccast init"))
+    try:
+        with blame("model.transformer"):
+            catalog.transformer(transformer)
+        with blame("hardware.gpu"):
+            catalog.hardware(hardware)
+        parse_scenario(load_yaml(text, "speccast init"))
+    except (InputError, ModelError) as error:
+        # The user never sees the text, so its lines would only puzzle.
+        message = error.message if isinstance(error, InputError) else str(error)
+        raise InputError("speccast init", None, error.key, message) from None
     return text
-
-
-def _scalar(text: str) -> str:
-    return to_yaml([text]).strip()[1:-1]
 
 
 def _strategies() -> str:

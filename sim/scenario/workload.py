@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Discriminator, Field, Tag, field_validator
 
 from models.schema import Frozen
+from models.strict_yaml import Label as Name
 from sim.scenario.distributions import (
     Arrivals,
     ClosedLoop,
@@ -27,7 +28,6 @@ PrefixTokens = Annotated[
     Annotated[Literal["all"], Tag("word")] | Annotated[TokenCount, Tag("number")],
     Discriminator(word_or_number),
 ]
-Name = Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class Prefix(Frozen):
