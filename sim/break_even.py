@@ -47,18 +47,35 @@ def operating_point(
 ) -> Operating:
     """Means over decode steps and requests; one sequence where nothing was decoded."""
     totals = [totals for recorder in recorders for totals in recorder.totals]
-    decode_s, n_s = sum(t.decode_s for t in totals), sum(t.n_s for t in totals)
-    done = [select(run, finished(run)) for run in runs]
-    prompt, cached, output = (
-        float(np.mean(np.concatenate([run[name] for run in done]) if done else [0.0]))
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens")
+    decode_s = sum(t.decode_s for t in totals)
+    sequence_s = sum(recorder.itl.total_s for recorder in recorders)
+    table = {name: np.concatenate([run[name] for run in runs]) for name in _COLUMNS}
+    done = select(table, finished(table))
+    if not decode_s or not len(done["finish_s"]):
+        return Operating(1.0, 1.0, setup.rules.width, 0.0, 0.0, 1.0)
+    prompt, cached, output = done["prompt_tokens"], done["cached_tokens"], done["output_tokens"]
+    # A request's context grows from its prompt by its output while it decodes.
+    decoding = done["finish_s"] - done["first_token_s"]
+    context = float(np.average(prompt + (1 + output) / 2, weights=decoding))
+    width = sum(t.width_s for t in totals) / sequence_s or setup.rules.width
+    return Operating(
+        sequence_s / decode_s,
+        context,
+        width,
+        float((prompt - cached).mean()),
+        float(cached.mean()),
+        float(output.mean()),
     )
-    request = prompt - cached, cached, output
-    if not decode_s:
-        return Operating(1.0, 1.0, setup.rules.width, *request)
-    ctx_s, width_s = sum(t.ctx_s for t in totals), sum(t.width_s for t in totals)
-    width = width_s / n_s if width_s else setup.rules.width
-    return Operating(n_s / decode_s, ctx_s / n_s, width, *request)
+
+
+_COLUMNS = (
+    "status",
+    "first_token_s",
+    "finish_s",
+    "prompt_tokens",
+    "cached_tokens",
+    "output_tokens",
+)
 
 
 def break_even_tau(

@@ -24,17 +24,14 @@ class StepTotals:
         Steps run.
     decode_s : float
         Time in steps that decode [s].
-    n_s, ctx_s, width_s : float
-        Decoding sequences, their contexts and, where the width varies, their query tokens,
-        integrated over that time.
+    width_s : float
+        Query tokens of decoding sequences, integrated over that time, where their width varies.
     blocks_peak : int
         Most KV blocks in use during a step.
     """
 
     steps: int = 0
     decode_s: float = 0.0
-    n_s: float = 0.0
-    ctx_s: float = 0.0
     width_s: float = 0.0
     blocks_peak: int = 0
 
@@ -98,7 +95,7 @@ class Recorder:
     totals : list of StepTotals
         One a replica.
     itl : LogHistogram
-        Gaps between stream chunks.
+        Gaps between stream chunks; they sum to the time sequences spent decoding.
     rows : list of tuple or None
         Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
     """

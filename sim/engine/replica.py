@@ -187,8 +187,6 @@ class Replica:
         totals.steps += 1
         if n:
             totals.decode_s += seconds
-            totals.n_s += n * seconds
-            totals.ctx_s += batch.ctx * seconds
             if batch.varies_width:
                 totals.width_s += batch.query_tokens * seconds
             if self._stalled or self._returned:
