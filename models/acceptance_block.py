@@ -92,6 +92,11 @@ class Acceptance(Frozen):
             raise ValueError(f"state acceptance one way, got {' and '.join(ways)}")
         if not ways and not self.by_domain:
             raise ValueError(f"state acceptance by one of {', '.join(_WAYS)}")
+        for domain, block in self.by_domain.items():
+            if block.by_domain:
+                raise ValueError(
+                    f"by_domain.{domain} has domains of its own: state them one level up"
+                )
         self._check_companions()
         self._check_rates()
         return self

@@ -225,6 +225,9 @@ def _describe(
 def _plain(message: str) -> str:
     message = re.sub(r"^\w+ should (?:be a valid|be an?) ", "must be a ", message)
     message = re.sub(r"^\w+ should ", "must ", message)
+    message = re.sub(
+        r" items? after validation, not \d+$", lambda m: m[0].split(" after")[0], message
+    )
     message = re.sub(r", (unable to|got a number with) .*", "", message)
     for theirs, ours in _WORDING:
         message = message.replace(theirs, ours)

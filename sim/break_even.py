@@ -22,9 +22,15 @@ class Operating(NamedTuple):
     Attributes
     ----------
     n : float
-        Sequences decoding, time-weighted.
+        Sequences decoding on a replica, time-weighted.
     context, width : float
         Context and query tokens of each [token].
+    delivered : float
+        Tokens a step delivered over tau: the last step of a request may accept more than it asked.
+    met : float
+        Requests that start while one decodes: rate times the time from first to last token.
+    queue_s : float
+        Time from arrival to the first step with own prompt tokens [s].
     computed, cached, output : float
         Prompt tokens computed, prompt tokens found in the cache, and output tokens of a request.
     """
@@ -32,6 +38,9 @@ class Operating(NamedTuple):
     n: float
     context: float
     width: float
+    delivered: float
+    met: float
+    queue_s: float
     computed: float
     cached: float
     output: float
@@ -44,87 +53,142 @@ class Operating(NamedTuple):
 
 def operating_point(
     recorders: Sequence[Recorder], runs: Sequence[Columns], setup: Setup
-) -> Operating:
-    """Means over decode steps and requests; one sequence where nothing was decoded."""
+) -> Operating | None:
+    """Means over decode steps and requests; None where nothing was decoded."""
     totals = [totals for recorder in recorders for totals in recorder.totals]
-    decode_s = sum(t.decode_s for t in totals)
-    sequence_s = sum(recorder.itl.total_s for recorder in recorders)
+    decode_s, n_s = sum(t.decode_s for t in totals), sum(t.n_s for t in totals)
     table = {name: np.concatenate([run[name] for run in runs]) for name in _COLUMNS}
     done = select(table, finished(table))
-    if not decode_s or not len(done["finish_s"]):
-        return Operating(1.0, 1.0, setup.rules.width, 0.0, 0.0, 1.0)
+    if not decode_s or not done["n_steps"].sum():
+        return None
     prompt, cached, output = done["prompt_tokens"], done["cached_tokens"], done["output_tokens"]
     # A request's context grows from its prompt by its output while it decodes.
     decoding = done["finish_s"] - done["first_token_s"]
-    context = float(np.average(prompt + (1 + output) / 2, weights=decoding))
-    width = sum(t.width_s for t in totals) / sequence_s or setup.rules.width
+    accepted = (done["n_steps"] + done["accepted"]).sum()
     return Operating(
-        sequence_s / decode_s,
-        context,
-        width,
-        float((prompt - cached).mean()),
-        float(cached.mean()),
-        float(output.mean()),
+        n=n_s / decode_s,
+        context=float(np.average(prompt + (1 + output) / 2, weights=decoding)),
+        width=sum(t.width_s for t in totals) / n_s or setup.rules.width,
+        delivered=min(1.0, float((output - 1).sum() / accepted)),
+        met=decoding.sum() / sum(_span_s(run) for run in runs) / len(recorders[0].totals),
+        queue_s=float((done["schedule_s"] - done["arrival_s"]).mean()),
+        computed=float((prompt - cached).mean()),
+        cached=float(cached.mean()),
+        output=float(output.mean()),
     )
+
+
+def _span_s(run: Columns) -> float:
+    """Time from the first arrival to the last finish of one run [s]."""
+    done = select(run, finished(run))
+    return float(done["finish_s"].max() - run["arrival_s"].min()) if len(done["finish_s"]) else 0.0
 
 
 _COLUMNS = (
     "status",
+    "arrival_s",
+    "schedule_s",
     "first_token_s",
     "finish_s",
     "prompt_tokens",
     "cached_tokens",
     "output_tokens",
+    "n_steps",
+    "accepted",
 )
 
 
 def break_even_tau(
-    setup: Setup, tau: float | None, width: float, baseline: Setup, at: Operating
+    setup: Setup,
+    tau: float | None,
+    own: Operating | None,
+    baseline: Setup,
+    at: Operating | None,
+    users: float | None,
 ) -> float | None:
-    """Value of tau at which a strategy only equals plain decoding; None for plain decoding.
+    """Value of tau at which a strategy only equals plain decoding.
 
-    A request of O tokens meets the prefills of n/O others a token, so
-    ``TPOT = t_step / tau + (n / O) extra`` with ``extra`` what a prefill adds to a step. Equal
-    TPOT at the same n gives ``tau = t / (t_plain + (n / O) (extra_plain - extra))``.
+    A request of O tokens decodes for ``(O - 1) t_step / tau`` and is held up by prefills for
+    ``w``: in an open loop by those of requests that arrive while it decodes, in a closed loop,
+    where the whole of its time counts, also by its own and by those it queues behind. Equal time at
+    the same batch gives ``tau = (O - 1) t / ((O - 1) t_plain + w_plain - w)``.
 
     Parameters
     ----------
     setup : Setup
-    tau, width : float
-        Mean tokens emitted and query tokens a sequence of the strategy's own run. Where the width
-        varies, fewer accepted tokens mean fewer drafted ones: it is taken along with tau.
+    tau : float or None
+        Mean tokens emitted a step in the strategy's own run.
+    own : Operating or None
+        Where the strategy ran. Where its width varies, fewer accepted tokens mean fewer drafted
+        ones: the width is taken along with tau, and so is the excess of the last step.
     baseline : Setup
-    at : Operating
+    at : Operating or None
         Where the baseline ran.
+    users : float or None
+        Users a replica in a closed loop; None in an open one.
+
+    Returns
+    -------
+    float or None
+        At least 1, since no strategy emits less than a token a step. None for plain decoding,
+        where a run decoded nothing, and where no tau is enough.
     """
-    if not setup.strategy.drafted:
+    if not setup.strategy.drafted or own is None or at is None:
         return None
     n = max(1, min(round(at.n), setup.rules.max_num_seqs))
-    plain, plain_extra = _costs(baseline, n, 1.0, at)
+    tokens = max(at.output - 1, 1.0)
+    plain = _times(baseline, n, 1.0, at, users)
+    # Even an idle engine lets a request wait for the step that runs.
+    queued = min(max(at.queue_s / plain.own - 1, 0.0), max((users or 1.0) - 1, 0.0))
     varies = setup.strategy.varies_width(setup.deployment.engine)
-    value, drafted = tau or 1.0, width
-    for _ in range(ROUNDS if varies else 1):
-        if varies and tau and tau > 1:
-            drafted = 1 + (width - 1) * max(value - 1, 0.0) / (tau - 1)
-        own, extra = _costs(setup, n, min(drafted, setup.rules.width), at)
-        per_token = plain + n / max(at.output, 1.0) * (plain_extra - extra)
-        if per_token <= 0:
+    value = tau or 1.0
+    for _ in range(ROUNDS):
+        share = max(value - 1, 0.0) / (tau - 1) if tau and tau > 1 else 1.0
+        width = 1 + (own.width - 1) * share if varies else own.width
+        times = _times(setup, n, min(width, setup.rules.width), at, users)
+        spare = tokens * plain.step + plain.held - times.held
+        if users is not None:
+            spare += (1 + queued) * (plain.own - times.own)
+        if spare <= 0:
             return None
-        value = own / per_token
-    return value
+        before, value = (
+            value,
+            tokens * times.step / spare / max(1 - (1 - own.delivered) * share, 0.5),
+        )
+        if abs(value - before) < 1e-9 * value:
+            break
+    return max(value, 1.0)
 
 
-def _costs(setup: Setup, n: int, width: float, at: Operating) -> tuple[float, float]:
-    """Decode step, and what the prefill of one request adds to the steps it shares [s]."""
-    cost, ctx = setup.step_time, n * at.context
-    query = round(n * width), ctx * width
-    step = cost.mixed(n, ctx, *query)
-    room = setup.rules.max_num_batched_tokens - query[0]
-    chunks = max(1, -(-round(at.computed) // room))
-    tokens, extra, done = round(at.computed / chunks), 0.0, at.cached
-    for chunk in range(chunks):
+class _Times(NamedTuple):
+    """A decode step, prefills of others while a request decodes, and its own prefill [s]."""
+
+    step: float
+    held: float
+    own: float
+
+
+def _times(setup: Setup, n: int, width: float, at: Operating, users: float | None) -> _Times:
+    exclusive = setup.rules.exclusive_prefill
+    others = 1.0 if users is None else 1 - 1 / max(users, 1.0)
+    step = setup.step_time.mixed(n, n * at.context, round(n * width), n * at.context * width)
+    prefill_s, steps = _prefill(setup, 0 if exclusive else n, width, at)
+    extra = prefill_s - steps * step * (not exclusive)
+    own, _ = _prefill(setup, 0 if exclusive else round(n * others), width, at)
+    return _Times(step, at.met * others * extra, own)
+
+
+def _prefill(setup: Setup, n: int, width: float, at: Operating) -> tuple[float, int]:
+    """Steps that prefill one request beside ``n`` that decode [s], and how many they are."""
+    budget = setup.rules.max_num_batched_tokens
+    # A full batch leaves no room until a sequence of it has finished.
+    n = min(n, max(0, int(budget / width) - 1))
+    decoding = n, n * at.context, round(n * width), n * at.context * width
+    steps = max(1, -(-round(at.computed) // (budget - decoding[2])))
+    tokens, seconds, done = round(at.computed / steps), 0.0, at.cached
+    for index in range(steps):
         pairs = tokens * done + tokens**2 / 2
         done += tokens
-        last = int(chunk == chunks - 1)
-        extra += cost.mixed(n, ctx, *query, tokens, done, pairs, last) - step
-    return step, extra
+        last = int(index == steps - 1)
+        seconds += setup.step_time.mixed(*decoding, tokens, done, pairs, last)
+    return seconds, steps

@@ -154,20 +154,28 @@ class _Comparison:
     def __init__(self, scenario: Scenario, workloads: list[Requests], progress: _Progress) -> None:
         self._scenario, self._workloads, self._progress = scenario, workloads, progress
         self._open_loop = workloads[0].users is None
-        self._baseline: tuple[dict[str, Any], Setup, Operating] | None = None
+        self._baseline: tuple[dict[str, Any], Setup, Operating | None] | None = None
 
-    def complete(self, row: dict[str, Any], setup: Setup, at: Operating) -> None:
+    def complete(self, row: dict[str, Any], setup: Setup, at: Operating | None) -> None:
         if self._baseline is None:
             self._baseline = row, setup, at
         plain_row, plain_setup, plain_at = self._baseline
         row["speedup"] = speedup(row, plain_row, self._open_loop)
-        row["break_even_tau"] = break_even_tau(setup, row["tau"], at.width, plain_setup, plain_at)
+        users = self._workloads[0].users
+        row["break_even_tau"] = break_even_tau(
+            setup,
+            row["tau"],
+            at,
+            plain_setup,
+            plain_at,
+            users and users / setup.deployment.replicas,
+        )
         row["band"] = self._bands(row, setup, at, plain_row) if self._scenario.run.band else {}
 
     def _bands(
-        self, row: dict[str, Any], setup: Setup, at: Operating, plain: dict[str, Any]
+        self, row: dict[str, Any], setup: Setup, at: Operating | None, plain: dict[str, Any]
     ) -> dict[str, Any]:
-        scale = step_scale(setup, at.query_tokens)
+        scale = step_scale(setup, at.query_tokens if at else setup.rules.width)
         first = self._workloads[:1]
 
         def again(factor: float) -> dict[str, Any]:

@@ -146,6 +146,11 @@ def test_the_scenario_edited_below_is_good() -> None:
         ("kind: ngram,", r'kind: ngram, label: "\e[1m",', "22: strategies[2].label: must be"),
         ("name: sql", r'name: "s\nql"', "15: workload.streams[1].name: must be 1 to 64 printable"),
         ("alpha: 0.7", "alpha: 0.7, by_domain: {sqll: {tau: 2}}", "did you mean 'sql'"),
+        (
+            "alpha: 0.7",
+            "alpha: 0.7, by_domain: {sql: {tau: 2, by_domain: {sql: {tau: 3}}}}",
+            "one level up",
+        ),
         ("kind: ngram, k: 4", "kind: lookahead", "22: strategies[2].kind: vllm_0.15 cannot run it"),
         ("kind: ngram, k: 4", "kind: eagle2", "hypothetical: true"),
         (

@@ -87,7 +87,7 @@ class Case:
             ttft_s=float(np.mean(first - np.array(log.arrival_s))),
             tokens_per_s=float(self.requests.output_tokens.sum() / last.max()),
             preemptions=sum(log.preemptions),
-            running=recorder.itl.total_s / totals.decode_s,
+            running=totals.n_s / totals.decode_s,
         )
 
 

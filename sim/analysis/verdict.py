@@ -71,7 +71,7 @@ def _notes(row: Row) -> list[str]:
     if row.get("short_run") and not row["saturated"]:
         notes.append("short run: no steady state yet; send more requests")
     elif row.get("measured", FEW) < FEW:
-        notes.append(f"only {row['measured']} requests measured")
+        notes.append(f"only {row['measured']} request{'s' * (row['measured'] != 1)} measured")
     if row.get("kv_tokens", 0) < row.get("max_model_len", 0):
         notes.append(
             f"KV holds {row['kv_tokens']} tokens, under max_model_len {row['max_model_len']}: "

@@ -24,14 +24,16 @@ class StepTotals:
         Steps run.
     decode_s : float
         Time in steps that decode [s].
-    width_s : float
-        Query tokens of decoding sequences, integrated over that time, where their width varies.
+    n_s, width_s : float
+        Decoding sequences and, where their width varies, their query tokens, integrated over that
+        time.
     blocks_peak : int
         Most KV blocks in use during a step.
     """
 
     steps: int = 0
     decode_s: float = 0.0
+    n_s: float = 0.0
     width_s: float = 0.0
     blocks_peak: int = 0
 
@@ -95,7 +97,7 @@ class Recorder:
     totals : list of StepTotals
         One a replica.
     itl : LogHistogram
-        Gaps between stream chunks; they sum to the time sequences spent decoding.
+        Gaps between stream chunks.
     rows : list of tuple or None
         Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
     """

@@ -187,6 +187,7 @@ class Replica:
         totals.steps += 1
         if n:
             totals.decode_s += seconds
+            totals.n_s += n * seconds
             if batch.varies_width:
                 totals.width_s += batch.query_tokens * seconds
             if self._stalled or self._returned:
