@@ -13,7 +13,7 @@ from sim.setup import Setup
 from sim.tables import Columns
 
 ROUNDS = 30
-"""Fixed-point rounds for widths that follow tau; the error shrinks by half or more in each."""
+"""Most fixed-point rounds for what follows tau; the error shrinks by half or more in each."""
 
 
 class Operating(NamedTuple):
@@ -151,10 +151,9 @@ def break_even_tau(
             spare += (1 + queued) * (plain.own - times.own)
         if spare <= 0:
             return None
-        before, value = (
-            value,
-            tokens * times.step / spare / max(1 - (1 - own.delivered) * share, 0.5),
-        )
+        # Extrapolated in tau, so kept to a last step that wastes at most half of all.
+        delivered = max(1 - (1 - own.delivered) * share, 0.5)
+        before, value = value, tokens * times.step / spare / delivered
         if abs(value - before) < 1e-9 * value:
             break
     return max(value, 1.0)

@@ -95,13 +95,10 @@ def run(
     for point in scenario_file.points:
         rows += _run_point(point, progress, keep_steps, result)
     first = build(scenario_file.points[0].scenario)
-    scenario = dump.plain(scenario_file.resolved)
-    scenario["hardware"]["gpus"] = first.gpus
-    scenario["model"]["replicas"] = first.replicas
     if scenario_file.document.comment:
         result.document["question"] = scenario_file.document.comment
     result.document.update(
-        scenario=scenario,
+        scenario=first.shown(scenario_file.resolved),
         seed=scenario_file.resolved.run.seed,
         profile=first.profile.name,
         rows=rows,

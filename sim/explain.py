@@ -8,7 +8,6 @@ import numpy as np
 
 from models.schema import ModelError
 from sim.band import step_scale
-from sim.scenario import dump
 from sim.scenario.build import build
 from sim.scenario.load import ScenarioFile
 from sim.scenario.workload import Requests, Workload, generate
@@ -49,15 +48,12 @@ def explain(
     plain = setups[scenario.baseline]
     asked = batch or steady_batch(plain, scenario.workload, output, tokens)
     at = Point(min(asked, *(_largest_batch(setup, tokens) for setup in setups)), tokens)
-    shown = dump.plain(scenario_file.resolved)
-    shown["hardware"]["gpus"], shown["model"]["replicas"] = deployment.gpus, deployment.replicas
-    rows = [_row(setup, at) for setup in setups]
     return {
-        "scenario": shown,
+        "scenario": deployment.shown(scenario_file.resolved),
         "batch": at.batch,
         "batch_asked": asked,
         "context": at.context,
-        "rows": rows,
+        "rows": [_row(setup, at) for setup in setups],
     }
 
 

@@ -175,10 +175,7 @@ def _entries_named(document: Mapping[str, Any]) -> dict[str, set[str]]:
     """Catalogue entries named in the scenario or used by default."""
     used = [row.get("acceptance_entries", []) for row in document["rows"]]
     words = {*_words(document["scenario"]), *_words(used), document["profile"]}
-    return {section: words & set(catalog.names(section)) for section in _FILED}
-
-
-_FILED = ("hardware", "transformers", "engines", "profiles", "acceptance")
+    return {section: words & set(catalog.names(section)) for section in catalog.SECTIONS}
 
 
 def _words(value: Any) -> Iterable[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from models.acceptance import Law
 from models.kernels import Kernels
-from models.kv_memory import KvBudget, kv_budget, kv_slots
+from models.kv_memory import KvBudget, kv_slots
 from models.step_time import Deployed, StepTime
 from models.strategies import Strategy
 from sim.engine.rules import Rules
@@ -65,16 +65,7 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
     ModelError
         If the model, or its draft, does not fit.
     """
-    budget = kv_budget(
-        deployment.accelerator,
-        deployment.target,
-        strategy,
-        deployment.engine,
-        weights=deployment.weights,
-        kv=deployment.kv,
-        tp=deployment.tp,
-        gpu_memory_utilization=deployment.gpu_memory_utilization,
-    )
+    budget = deployment.kv_budget(strategy)
     deployed = Deployed(
         kernels=Kernels(deployment.accelerator, deployment.profile),
         target=deployment.target,

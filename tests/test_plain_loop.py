@@ -11,25 +11,17 @@ import numpy as np
 import pytest
 
 from sim.engine.rules import Rules
+from tests import server
 from tests.plain_loop import Reference, simulate
 from tests.random_case import Paths, random_case
 
-RULES = Rules(
+RULES = replace(
+    server.RULES,
     max_num_seqs=4,
     max_num_batched_tokens=16,
     max_model_len=1000,
     block_tokens=4,
     n_blocks=100,
-    slots=1,
-    width=1,
-    async_scheduling=False,
-    prefix_cache=False,
-    drop_matched_block=False,
-    preemption="recompute",
-    exclusive_prefill=False,
-    watermark_blocks=0,
-    request_s=0.0,
-    swap_s_per_block=0.0,
 )
 
 

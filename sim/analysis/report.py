@@ -18,6 +18,9 @@ BASIS = {
 }
 
 
+Cell = Callable[[Row], str]
+
+
 def run_report(document: Mapping[str, Any], width: int, colour: bool = False) -> str:
     """Text of a result document.
 
@@ -84,64 +87,13 @@ def _keys(rows: Sequence[Row], marked: Sequence[bool]) -> list[Column]:
 
 
 def _groups(rows: Sequence[Row]) -> list[Group]:
-    def column(title: str, cell: Callable[[Row], str]) -> Column:
-        return Column(title, [cell(row) for row in rows])
-
-    def latency(name: str) -> Group:
-        title = f"{name[:-2].upper() if name != 'queue_s' else 'queue'} ms"
-        return Group(title, [column(s, _milliseconds(name, s)) for s in STATISTICS])
-
     return [
-        Group("speedup", [column("(band)", lambda row: _banded(row, "speedup", row["speedup"]))]),
-        Group("TPOT ms", [column("mean (band)", _mean_banded("tpot_s"))]),
-        Group("TTFT ms", [column("mean (band)", _mean_banded("ttft_s"))]),
-        Group("E2E ms", [column("mean (band)", _mean_banded("e2e_s"))]),
-        Group(
-            "tok/s",
-            [
-                column("a user", lambda row: number(row["tok_per_s_per_user"])),
-                column("a GPU", lambda row: number(row["tok_per_s_per_gpu"])),
-            ],
-        ),
-        Group("cost", [column("USD/M tok", lambda row: number(row.get("usd_per_million_tokens")))]),
-        Group(
-            "tau",
-            [
-                column("now", lambda row: number(row["tau"])),
-                column("off below", lambda row: number(row["break_even_tau"])),
-            ],
-        ),
-        Group("accepted", [column("%", lambda row: _in_percent(row["acceptance_rate"]))]),
-        Group(
-            "KV memory",
-            [
-                column("peak %", lambda row: _in_percent(row["kv_use_peak"])),
-                column("free GB", lambda row: _gigabytes(row["kv_free_bytes"])),
-            ],
-        ),
-        *(latency(name) for name in ("ttft_s", "tpot_s", "itl_s", "e2e_s", "queue_s")),
-        Group(
-            "requests",
-            [
-                column("/s", lambda row: number(row["req_per_s"])),
-                column("done", lambda row: str(row["finished"])),
-                column("rejected", lambda row: str(row["rejected"])),
-                column("cut off", lambda row: str(row["unfinished"])),
-                column("preempted", lambda row: str(row["preemptions"])),
-            ],
-        ),
-        Group("prefix", [column("hits %", lambda row: _in_percent(row["prefix_hit_rate"]))]),
-        Group(
-            "SLO",
-            [
-                column("within %", lambda row: _in_percent(_slo(row, "attainment"))),
-                column("good req/s", lambda row: number(_slo(row, "goodput_req_s"))),
-            ],
-        ),
+        Group(title, [Column(name, [cell(row) for row in rows]) for name, cell in columns])
+        for title, columns in _COLUMNS
     ]
 
 
-def _milliseconds(name: str, statistic: str) -> Callable[[Row], str]:
+def _milliseconds(name: str, statistic: str) -> Cell:
     def cell(row: Row) -> str:
         value = row[name][statistic]
         return number(None if value is None else 1e3 * value)
@@ -149,7 +101,7 @@ def _milliseconds(name: str, statistic: str) -> Callable[[Row], str]:
     return cell
 
 
-def _mean_banded(name: str) -> Callable[[Row], str]:
+def _mean_banded(name: str) -> Cell:
     return lambda row: _banded(row, name, row[name]["mean"], 1e3)
 
 
@@ -183,6 +135,64 @@ def _gigabytes(value: float | None) -> str:
 def _slo(row: Row, key: str) -> float | None:
     value: float | None = (row.get("slo") or {}).get(key)
     return value
+
+
+def _statistics(title: str, name: str) -> tuple[str, list[tuple[str, Cell]]]:
+    return title, [(statistic, _milliseconds(name, statistic)) for statistic in STATISTICS]
+
+
+_COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
+    ("speedup", [("(band)", lambda row: _banded(row, "speedup", row["speedup"]))]),
+    ("TPOT ms", [("mean (band)", _mean_banded("tpot_s"))]),
+    ("TTFT ms", [("mean (band)", _mean_banded("ttft_s"))]),
+    ("E2E ms", [("mean (band)", _mean_banded("e2e_s"))]),
+    (
+        "tok/s",
+        [
+            ("a user", lambda row: number(row["tok_per_s_per_user"])),
+            ("a GPU", lambda row: number(row["tok_per_s_per_gpu"])),
+        ],
+    ),
+    ("cost", [("USD/M tok", lambda row: number(row.get("usd_per_million_tokens")))]),
+    (
+        "tau",
+        [
+            ("now", lambda row: number(row["tau"])),
+            ("off below", lambda row: number(row["break_even_tau"])),
+        ],
+    ),
+    ("accepted", [("%", lambda row: _in_percent(row["acceptance_rate"]))]),
+    (
+        "KV memory",
+        [
+            ("peak %", lambda row: _in_percent(row["kv_use_peak"])),
+            ("free GB", lambda row: _gigabytes(row["kv_free_bytes"])),
+        ],
+    ),
+    _statistics("TTFT ms", "ttft_s"),
+    _statistics("TPOT ms", "tpot_s"),
+    _statistics("ITL ms", "itl_s"),
+    _statistics("E2E ms", "e2e_s"),
+    _statistics("queue ms", "queue_s"),
+    (
+        "requests",
+        [
+            ("/s", lambda row: number(row["req_per_s"])),
+            ("done", lambda row: str(row["finished"])),
+            ("rejected", lambda row: str(row["rejected"])),
+            ("cut off", lambda row: str(row["unfinished"])),
+            ("preempted", lambda row: str(row["preemptions"])),
+        ],
+    ),
+    ("prefix", [("hits %", lambda row: _in_percent(row["prefix_hit_rate"]))]),
+    (
+        "SLO",
+        [
+            ("within %", lambda row: _in_percent(_slo(row, "attainment"))),
+            ("good req/s", lambda row: number(_slo(row, "goodput_req_s"))),
+        ],
+    ),
+)
 
 
 def _legend(rows: Sequence[Row], width: int) -> Iterator[Line]:

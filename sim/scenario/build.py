@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from models import catalog
 from models.engine import Engine
 from models.hardware import Accelerator
+from models.kv_memory import KvBudget, kv_budget
 from models.profile import Profile
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
 from models.transformer import Transformer
 from sim.scenario.checks import blame, check_split, check_strategies, check_workload
+from sim.scenario.dump import plain
 from sim.scenario.schema import Scenario
 
 LONGEST_DEFAULT_TOKENS = 32_768
@@ -71,6 +73,25 @@ class Deployment:
         if strategy.drafted and self.engine.max_num_seqs_speculative is not None:
             seqs = min(seqs, self.engine.max_num_seqs_speculative)
         return min(seqs, self.max_num_batched_tokens // strategy.verify_tokens)
+
+    def shown(self, scenario: Scenario) -> dict[str, Any]:
+        """The scenario as plain data, with the GPUs and replicas it comes to."""
+        data = plain(scenario)
+        data["hardware"]["gpus"], data["model"]["replicas"] = self.gpus, self.replicas
+        return data
+
+    def kv_budget(self, strategy: Strategy) -> KvBudget:
+        """KV blocks left beside this strategy; ModelError if there is none."""
+        return kv_budget(
+            self.accelerator,
+            self.target,
+            strategy,
+            self.engine,
+            weights=self.weights,
+            kv=self.kv,
+            tp=self.tp,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+        )
 
 
 def build(scenario: Scenario) -> Deployment:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from models.hardware import Accelerator
-from models.kv_memory import kv_budget
 from models.profile import Profile
 from models.schema import ModelError
 from models.strategies import Strategy
@@ -155,16 +154,7 @@ def _check_batch(strategy: Strategy, deployment: Deployment) -> None:
 def _check_memory(index: int, strategy: Strategy, deployment: Deployment) -> None:
     """Weights, drafts and the engine's reserve must leave room for a KV block."""
     try:
-        kv_budget(
-            deployment.accelerator,
-            deployment.target,
-            strategy,
-            deployment.engine,
-            weights=deployment.weights,
-            kv=deployment.kv,
-            tp=deployment.tp,
-            gpu_memory_utilization=deployment.gpu_memory_utilization,
-        )
+        deployment.kv_budget(strategy)
     except ModelError as error:
         key = f"strategies[{index}]" if strategy.drafted else error.key or "model"
         raise ModelError(str(error), key) from error
