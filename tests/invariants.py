@@ -126,9 +126,8 @@ def blocks_held(scheduler: Any, decodes: bool) -> int:
     prefixes: dict[Any, int] = {}
     total = 0
     for request, grown in _admitted(scheduler, decodes):
-        total += request.held + grown - request.group_blocks
-        if request.group is not None:
-            prefixes[request.group] = request.group_blocks
+        total += request.held + grown - request.shared
+        prefixes |= {node: node.blocks for node in request.nodes}
     return total + sum(prefixes.values())
 
 

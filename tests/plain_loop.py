@@ -478,7 +478,8 @@ class Source:
     """Sends requests: at given times, or each user's next one after the last was answered."""
 
     def __init__(self, requests: Any, rows: int) -> None:
-        self.users, self.think_s, self.rows = requests.users, requests.think_s, rows
+        self.users, self.rows = requests.users, rows
+        self.think_s = float(np.ravel(requests.think_s)[0])
         first = rows if self.users is None else min(self.users, rows)
         # Ties: first requests by row, then followers by the row that was answered.
         self.due = [(float(requests.arrival_s[row]), 0, row) for row in range(first)]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.engine.rules import Rules
+from sim.scenario.workload import Prefixes
 
 TICK_S = 2.0**-20
 SLOT_S = 2.0**-10
@@ -122,9 +123,12 @@ def draw_requests(
         output_tokens=output,
         group=group,
         prefix_tokens=prefix,
+        prefixes=Prefixes.of_groups(group, prefix),
+        keeps=np.zeros(n, dtype=np.int64),
+        turn=np.zeros(n, dtype=np.int64),
         domain=np.zeros(n, dtype=np.int64),
         users=users,
-        think_s=float(rng.choice([0, 3, 40])) * SLOT_S,
+        think_s=np.full(n, float(rng.choice([0, 3, 40])) * SLOT_S),
         stream_names=("all",),
         domain_names=("general",),
     )

@@ -1,103 +1,79 @@
-"""Where requests come from: an open stream in time, or users who wait for their answers."""
+"""When requests are sent: at times fixed in advance, or in answer to what came back."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
-from typing import Protocol
 
-from sim.engine.request import Request
+import numpy as np
+
 from sim.scenario.workload import Requests
 
 
-class Arrivals(Protocol):
-    """Requests in order of arrival; a replica may run ahead up to the horizon."""
+class Arrivals:
+    """Rows of a workload in the order in which they are sent.
 
-    @property
-    def next_s(self) -> float:
-        """Time of the next arrival known so far."""
-        ...
+    A session's later turns follow the answers to the turns before. In an open loop sessions start
+    at their own times; in a closed loop each of a fixed number of users takes the next session a
+    think time after the end of the last.
 
-    @property
-    def horizon_s(self) -> float:
-        """Time before which no arrival, known or not, can happen."""
-        ...
-
-    def pop(self) -> tuple[float, int, Request | str]:
-        """Take the next arrival: time, row, request (or why it is rejected)."""
-        ...
-
-    def answered(self, now_s: float) -> float | None:
-        """A request was finished or rejected at ``now_s``; when that makes its user send again."""
-        ...
-
-
-class OpenArrivals:
-    """Arrivals at times fixed in advance."""
-
-    def __init__(self, requests: Requests, intake: Iterator[Request | str]) -> None:
-        self._times = requests.arrival_s.tolist()
-        self._intake = intake
-        self._next = 0
-        self.next_s: float = self._times[0]
-        self.horizon_s: float = self._times[0]
-
-    def pop(self) -> tuple[float, int, Request | str]:
-        """Take the next arrival."""
-        row, now = self._next, self.next_s
-        self._next = row + 1
-        more = self._next < len(self._times)
-        self.next_s = self.horizon_s = self._times[self._next] if more else math.inf
-        return now, row, next(self._intake)
-
-    def answered(self, now_s: float) -> float | None:
-        """Nobody waits for an answer."""
-        return None
-
-
-class ClosedArrivals:
-    """A fixed number of users, each sending its next request a think time after its answer.
-
-    Rows of the workload are taken in the order in which requests are sent.
+    Attributes
+    ----------
+    next_s : float
+        Time of the next request known so far [s]; infinite where there is none.
+    waits : bool
+        Whether an answer can make somebody send: times not yet known may then come before
+        ``next_s``.
     """
 
-    def __init__(self, requests: Requests, intake: Iterator[Request | str]) -> None:
-        assert requests.users is not None
-        self._intake = intake
-        self._left = len(requests.prompt_tokens)
-        self._row = 0
-        self._think_s = requests.think_s
-        users = min(requests.users, self._left)
-        self._sends = [(float(t), user) for user, t in enumerate(requests.arrival_s[:users])]
-        heapq.heapify(self._sends)
-        self._serial = users
-        self.horizon_s = -math.inf
-        """Never ahead: an answer anywhere may make a user send anywhere."""
+    def __init__(self, requests: Requests) -> None:
+        self._turns: list[int] = requests.turn.tolist()
+        self._think_s: list[float] = requests.think_s.tolist()
+        self._closed = requests.users is not None
+        (heads,) = np.nonzero(requests.turn == 0)
+        known = heads[: requests.users] if self._closed else heads
+        self._heads: list[int] = heads.tolist()
+        self._times = requests.arrival_s[known].tolist()
+        self._promised = len(known)
+        self._begun = self._timed = 0
+        self._due: list[tuple[float, int, int | None]] = []
+        self._serial = 0
+        self.waits = self._closed or len(heads) < len(self._turns)
+        self.next_s = 0.0
+        self._look()
 
-    @property
-    def next_s(self) -> float:
-        """Time of the next request already due."""
-        return self._sends[0][0] if self._sends and self._left else math.inf
+    def _look(self) -> None:
+        fixed = self._times[self._timed] if self._timed < len(self._times) else math.inf
+        self.next_s = min(fixed, self._due[0][0]) if self._due else fixed
 
-    def pop(self) -> tuple[float, int, Request | str]:
-        """Take the next arrival."""
-        now, _ = heapq.heappop(self._sends)
-        row = self._row
-        self._row, self._left = row + 1, self._left - 1
-        return now, row, next(self._intake)
+    def pop(self) -> tuple[float, int]:
+        """Take the next request: its time and row."""
+        now = self.next_s
+        row = None
+        if self._timed < len(self._times) and self._times[self._timed] == now:
+            self._timed += 1
+        else:
+            row = heapq.heappop(self._due)[2]
+        if row is None:
+            row = self._heads[self._begun]
+            self._begun += 1
+        self._look()
+        return now, row
 
-    def answered(self, now_s: float) -> float | None:
-        """Its user sends again after thinking, while rows are left."""
-        if not self._left:
+    def answered(self, row: int, now_s: float) -> float | None:
+        """A request came back, served or not; when somebody sends in answer to it, if so [s].
+
+        Whoever sends first takes the next session, so which one it is stays open until then.
+        """
+        follower: int | None = row + 1
+        if row + 1 < len(self._turns) and self._turns[row + 1]:
+            think_s = self._think_s[row + 1]
+        elif self._closed and self._promised < len(self._heads):
+            follower, think_s = None, self._think_s[self._heads[self._promised]]
+            self._promised += 1
+        else:
             return None
         self._serial += 1
-        heapq.heappush(self._sends, (now_s + self._think_s, self._serial))
-        return now_s + self._think_s
-
-
-def make_arrivals(requests: Requests, intake: Iterator[Request | str]) -> Arrivals:
-    """Open or closed arrivals, as the workload asks."""
-    if requests.users is None:
-        return OpenArrivals(requests, intake)
-    return ClosedArrivals(requests, intake)
+        heapq.heappush(self._due, (now_s + think_s, self._serial, follower))
+        self._look()
+        return now_s + think_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from models.acceptance import Law
 from sim.engine.path import Counts, Path, Totals, flat_path
-from sim.engine.request import Request
+from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
 from sim.scenario.workload import Requests
 
@@ -21,7 +22,7 @@ TOO_LARGE = "larger than the whole KV pool"
 
 
 class Intake:
-    """Requests in order of their row; the reason in place of one the engine must reject.
+    """Requests by row; the reason in place of one the engine must reject.
 
     Parameters
     ----------
@@ -37,38 +38,49 @@ class Intake:
     def __init__(self, requests: Requests, law: Law, rules: Rules, seed: int, drafted: int) -> None:
         self._requests, self._law, self._rules = requests, law, rules
         self._seed, self._drafted = seed, drafted
+        self._ready: dict[int, Request | str] = {}
 
-    def __iter__(self) -> Iterator[Request | str]:
-        total = len(self._requests.prompt_tokens)
-        for first in range(0, total, CHUNK):
-            yield from self._chunk(first, min(first + CHUNK, total))
+    def take(self, row: int) -> Request | str:
+        """The request of a row that was not taken yet; its neighbours are drawn along with it."""
+        if row not in self._ready:
+            first = row - row % CHUNK
+            last = min(first + CHUNK, len(self._requests.prompt_tokens))
+            self._ready.update(zip(range(first, last), self._drawn(first, last), strict=True))
+        return self._ready.pop(row)
 
-    def _chunk(self, first: int, last: int) -> Iterator[Request | str]:
+    def again(self, row: int) -> Request:
+        """A fresh copy of a request that was taken and lost."""
+        (request,) = self._drawn(row, row + 1)
+        assert isinstance(request, Request)
+        return request
+
+    def _drawn(self, first: int, last: int) -> Iterator[Request | str]:
         rows, ids = self._requests, np.arange(first, last)
         prompt, output = rows.prompt_tokens[first:last], rows.output_tokens[first:last]
         paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last])
         flat = flat_path(paths, prompt, self._rules, self._drafted)
-        shared = self._shared_blocks(prompt, rows.prefix_tokens[first:last])
         columns = zip(
             self._refused(prompt, output).tolist(),
             prompt.tolist(),
             output.tolist(),
-            rows.group[first:last].tolist(),
-            shared.tolist(),
+            self._chains(first, last),
+            rows.keeps[first:last].tolist(),
             paths.offsets.tolist(),
             paths.offsets[1:].tolist(),
             _totals(flat, paths.offsets),
             strict=False,
         )
         for number, column in enumerate(columns, first):
-            reason, prompt_tokens, output_tokens, group, blocks, begin, end, totals = column
+            reason, prompt_tokens, output_tokens, nodes, keeps, begin, end, totals = column
             if reason:
                 yield reason
                 continue
             path = flat.cut(begin, end)
             request = Request(number, prompt_tokens, output_tokens, path, totals)
-            if blocks:
-                request.group, request.group_blocks = (group, blocks), blocks
+            if nodes:
+                request.nodes, request.shared = nodes, sum(node.blocks for node in nodes)
+            if keeps and self._rules.prefix_cache:
+                request.keeps = self._kept(request, keeps)
             yield request
 
     def _refused(self, prompt: Counts, output: Counts) -> NDArray[np.str_]:
@@ -78,11 +90,29 @@ class Intake:
         large = np.where(blocks > rules.n_blocks, TOO_LARGE, "")
         return np.where(prompt + output > rules.max_model_len, TOO_LONG, large)
 
-    def _shared_blocks(self, prompt: Counts, prefix: Counts) -> Counts:
-        """Full prefix blocks a hit can reach: never the last prompt token, nor a dropped block."""
-        rules = self._rules
-        blocks = np.minimum(prefix, prompt - 1) // rules.block_tokens - rules.drop_matched_block
-        return np.maximum(blocks, 0) if rules.prefix_cache else np.zeros_like(blocks)
+    def _chains(self, first: int, last: int) -> list[tuple[Node, ...]]:
+        """Blocks each request shares: never its last prompt token, nor what a hit drops."""
+        rows, rules = self._requests, self._rules
+        offsets = rows.prefixes.offsets[first : last + 1]
+        begin, end = int(offsets[0]), int(offsets[-1])
+        if begin == end or not rules.prefix_cache:
+            return [()] * (last - first)
+        owner = np.repeat(np.arange(first, last), np.diff(offsets))
+        reach = np.minimum(rows.prefixes.ends[begin:end], rows.prompt_tokens[owner] - 1)
+        reach = np.maximum(reach // rules.block_tokens - rules.drop_matched_block, 0)
+        before = np.concatenate([[0], reach[:-1]])
+        before[offsets[:-1][np.diff(offsets) > 0] - begin] = 0
+        nodes = list(map(Node, rows.prefixes.keys[begin:end].tolist(), (reach - before).tolist()))
+        cuts = (offsets - begin).tolist()
+        return [
+            tuple(node for node in nodes[a:b] if node.blocks) for a, b in itertools.pairwise(cuts)
+        ]
+
+    def _kept(self, request: Request, key: int) -> Node | None:
+        """What the next turn of its session can share beyond the request's own nodes."""
+        computed = request.prompt_tokens + request.output_tokens - 1
+        blocks = computed // self._rules.block_tokens - self._rules.drop_matched_block
+        return Node(key, blocks - request.shared) if blocks > request.shared else None
 
 
 def _totals(flat: Path, offsets: Counts) -> list[Totals]:

@@ -132,7 +132,7 @@ class Replica:
             start, end = self.now_s, self.now_s + seconds
             if rows is not None:
                 rows.append(self._row(n, prefill, start, end, used))
-            if end >= arrivals.horizon_s:
+            if arrivals.waits or end >= arrivals.next_s:
                 yield self.env.timeout(max(end - self.env.now, 0.0))
             if used > self.totals.blocks_peak:
                 self.totals.blocks_peak = used
@@ -249,7 +249,7 @@ class Replica:
         self.scheduler.finish(request)
         self.outstanding -= 1
         self.recorder.log.finish(request, self.number, end)
-        self.router.answered(end)
+        self.router.answered(request.id, end)
 
     def _row(self, n: int, prefill: Prefill | None, start: float, end: float, used: int) -> StepRow:
         """Row of the step table."""

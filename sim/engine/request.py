@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from sim.engine.path import Path, Totals, rest_of
 from sim.engine.rules import Rules
+
+
+class Node(NamedTuple):
+    """KV blocks whose tokens every request with the same node has in common."""
+
+    key: int
+    blocks: int
 
 
 class Request:
@@ -17,8 +26,10 @@ class Request:
         Its decode steps, and sums over all of them; ``next_step`` is the first not yet run.
     ready_s : float
         When the engine can see it [s].
-    group, group_blocks : tuple or None, int
-        Prefix it shares, and how many blocks of it.
+    nodes, shared : tuple of Node, int
+        Leading blocks it shares with others, and how many that are.
+    keeps : Node or None
+        Its own blocks beyond those, as the next turn of its session looks for them.
     prefill_tokens, computed : int
         Tokens to compute before it decodes, and how many of them are.
     held : int
@@ -39,13 +50,13 @@ class Request:
         "computed",
         "drafted",
         "finish_step",
-        "group",
-        "group_blocks",
         "held",
         "id",
+        "keeps",
         "last_emit_s",
         "n_steps",
         "next_step",
+        "nodes",
         "output_tokens",
         "path",
         "preemptions",
@@ -53,6 +64,7 @@ class Request:
         "produced",
         "prompt_tokens",
         "ready_s",
+        "shared",
         "start_step",
         "swapped",
         "totals",
@@ -66,8 +78,9 @@ class Request:
         self.output_tokens = output_tokens
         self.path, self.totals = path, totals
         self.ready_s = self.last_emit_s = 0.0
-        self.group: tuple[int, int] | None = None
-        self.group_blocks = 0
+        self.nodes: tuple[Node, ...] = ()
+        self.shared = 0
+        self.keeps: Node | None = None
         self.computed = self.cached_tokens = 0
         self.held = self.produced = 0
         self.next_step = self.start_step = self.finish_step = 0

@@ -8,6 +8,7 @@ from typing import Literal
 import simpy
 
 from sim.engine.arrivals import Arrivals
+from sim.engine.intake import Intake
 from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica
 
@@ -28,12 +29,14 @@ class Router:
         self,
         env: simpy.Environment,
         arrivals: Arrivals,
+        intake: Intake,
         replicas: list[Replica],
         policy: Policy,
         recorder: Recorder,
         request_s: float,
     ) -> None:
         self.env, self.arrivals, self.replicas = env, arrivals, replicas
+        self._intake = intake
         self._policy, self._recorder, self._request_s = policy, recorder, request_s
 
     def run(self) -> Generator[simpy.Event, None, None]:
@@ -53,19 +56,20 @@ class Router:
         """Route every arrival up to ``until_s``, in order."""
         arrivals, log = self.arrivals, self._recorder.log
         while arrivals.next_s <= until_s:
-            now_s, row, request = arrivals.pop()
+            now_s, row = arrivals.pop()
+            request = self._intake.take(row)
             log.arrival_s[row] = now_s
             if isinstance(request, str):
                 log.reject(row, request)
-                self.answered(now_s)
+                self.answered(row, now_s)
                 continue
             request.ready_s = now_s + self._request_s
             self._choose(row).enqueue(request)
 
-    def answered(self, now_s: float) -> None:
+    def answered(self, row: int, now_s: float) -> None:
         """A request was finished or rejected: its user may send again."""
         self._recorder.answered()
-        next_s = self.arrivals.answered(now_s)
+        next_s = self.arrivals.answered(row, now_s)
         if next_s is not None:
             self.env.process(self._alarm(next_s))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.kv_cache import BlockPool
-from sim.engine.request import Request
+from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
 
 
@@ -55,7 +55,7 @@ class Scheduler:
         self.interrupted: list[Request] = []
         self.returning: list[Request] = []
         self._blocked = False
-        self._users: dict[tuple[int, int], int] = {}
+        self._users: dict[Node, int] = {}
 
     def schedule(self, known_s: float) -> tuple[bool, Prefill | None]:
         """Plan the next step: whether sequences decode in it, and its prefill chunks.
@@ -138,10 +138,10 @@ class Scheduler:
         if rules.preemption == "never":
             reach = request.prompt_tokens + request.output_tokens - 1 + rules.slots
             blocks = max(blocks, -(-reach // rules.block_tokens))
-        in_use = request.group_blocks if request.group in self._users else 0
+        in_use = sum(node.blocks for node in request.nodes if node in self._users)
         if blocks - in_use > pool.free - self._kept():
             return False
-        hits = self._hit_group(request)
+        hits = self._hit_prefix(request)
         hits += self._hit_own(request, hits)
         pool.take(blocks - hits)
         request.held = blocks
@@ -153,28 +153,30 @@ class Scheduler:
     def _kept(self) -> int:
         return self.rules.watermark_blocks if self.running or self.late else 0
 
-    def _hit_group(self, request: Request) -> int:
-        """Join the request's prefix group; blocks of it that need no computing."""
-        key, shared = request.group, request.group_blocks
-        if key is None:
-            return 0
-        if key in self._users:
-            self._users[key] += 1
-            return shared
-        self._users[key] = 1
-        valid = self.pool.lookup(key)
-        if valid < shared:
-            valid = max(valid - self.rules.drop_matched_block, 0)
-        if valid:
-            self.pool.claim(key, valid)
-        return valid
+    def _hit_prefix(self, request: Request) -> int:
+        """Join the request's prefix nodes; leading blocks of them that need no computing."""
+        hits, whole = 0, True
+        for node in request.nodes:
+            users = self._users.get(node, 0)
+            self._users[node] = users + 1
+            if users:
+                hits += node.blocks
+            elif whole:
+                valid = self.pool.lookup(node)
+                whole = valid == node.blocks
+                if not whole:
+                    valid = max(valid - self.rules.drop_matched_block, 0)
+                if valid:
+                    self.pool.claim(node, valid)
+                    hits += valid
+        return hits
 
-    def _hit_own(self, request: Request, group_hits: int) -> int:
+    def _hit_own(self, request: Request, shared_hits: int) -> int:
         """Blocks of a preempted request's own run that are still cached."""
-        if not request.preemptions or group_hits < request.group_blocks:
+        if not request.preemptions or shared_hits < request.shared:
             return 0
         valid = self.pool.lookup(request.id)
-        most = (request.prefill_tokens - 1) // self.rules.block_tokens - request.group_blocks
+        most = (request.prefill_tokens - 1) // self.rules.block_tokens - request.shared
         valid = min(valid, most)
         if valid > 0 and self.rules.drop_matched_block:
             valid -= 1
@@ -214,21 +216,29 @@ class Scheduler:
 
     def _release(self, request: Request) -> None:
         self._blocked = False
-        self.pool.release(request.held - request.group_blocks)
-        self._leave_group(request, request.group_blocks)
+        private, keeps = request.held - request.shared, request.keeps
+        if keeps is not None:
+            self.pool.release(private - keeps.blocks)
+            private = keeps.blocks
+        self.pool.release(private, keeps)
+        self._leave_prefix(request, request.shared)
 
-    def _leave_group(self, request: Request, computed: int) -> None:
-        """Drop the reference on the prefix; the last user frees it, uncomputed blocks first."""
-        if request.group is None:
-            return
-        self._users[request.group] -= 1
-        if self._users[request.group]:
-            return
-        del self._users[request.group]
-        valid = min(computed, request.group_blocks)
-        self.pool.release(request.group_blocks - valid)
-        if valid:
-            self.pool.release(valid, request.group)
+    def _leave_prefix(self, request: Request, computed: int) -> None:
+        """Drop the references on its nodes, the last first.
+
+        The last user of a node frees it, uncomputed blocks first.
+        """
+        before = request.shared
+        for node in reversed(request.nodes):
+            before -= node.blocks
+            self._users[node] -= 1
+            if self._users[node]:
+                continue
+            del self._users[node]
+            valid = min(max(computed - before, 0), node.blocks)
+            self.pool.release(node.blocks - valid)
+            if valid:
+                self.pool.release(valid, node)
 
     def _preempt(self, request: Request) -> None:
         """Back to the front of the queue, blocks freed."""
@@ -253,22 +263,22 @@ class Scheduler:
     def _swap_out(self, request: Request) -> None:
         self.swap_s += request.held * self.rules.swap_s_per_block
         request.swapped = True
-        self.pool.release(request.held - request.group_blocks)
-        self._leave_group(request, request.group_blocks)
-        request.group, request.group_blocks = None, 0
+        self.pool.release(request.held - request.shared)
+        self._leave_prefix(request, request.shared)
+        request.nodes, request.shared, request.keeps = (), 0, None
 
     def _forget(self, request: Request, decoding: bool) -> None:
         """Free the blocks but remember which hold computed tokens; lay out the re-prefill."""
         computed = request.context - 1 if decoding else request.computed
         full = computed // self.rules.block_tokens
-        private = request.held - request.group_blocks
-        valid = min(max(full - request.group_blocks, 0), private)
+        private = request.held - request.shared
+        valid = min(max(full - request.shared, 0), private)
         if not self.rules.prefix_cache:
             valid = 0
         self.pool.release(private - valid)
         if valid:
             self.pool.release(valid, request.id)
-        self._leave_group(request, full)
+        self._leave_prefix(request, full)
         if decoding:
             request.prefill_tokens = request.context
         request.computed = 0

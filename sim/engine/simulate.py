@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 
 from models.acceptance import Law
-from sim.engine.arrivals import make_arrivals
+from sim.engine.arrivals import Arrivals
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.intake import Intake
 from sim.engine.recorder import Recorder
@@ -86,9 +86,9 @@ def simulate(
         )
         for number in range(plan.replicas)
     ]
-    intake = iter(Intake(requests, plan.law, rules, seed, plan.drafted))
-    arrivals = make_arrivals(requests, intake)
-    router = Router(env, arrivals, replicas, plan.router, recorder, rules.request_s)
+    intake = Intake(requests, plan.law, rules, seed, plan.drafted)
+    arrivals = Arrivals(requests)
+    router = Router(env, arrivals, intake, replicas, plan.router, recorder, rules.request_s)
     done = env.event()
     recorder.on_done(done, on_progress)
     env.process(router.run())

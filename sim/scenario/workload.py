@@ -94,37 +94,73 @@ class Workload(Frozen):
         return tuple(dict.fromkeys(stream.domain for stream in self.streams))
 
 
+class Prefixes(NamedTuple):
+    """Prompt tokens that requests share, as a chain of nodes a request.
+
+    Request r owns nodes ``[offsets[r]:offsets[r + 1]]``; the first starts with its prompt, each
+    other where the one before ends. Equal keys mean equal tokens, equal start and end, and equal
+    nodes before.
+
+    Attributes
+    ----------
+    offsets : int64, shape (n + 1,)
+    keys : int64, shape (nodes,)
+        Above zero.
+    ends : int64, shape (nodes,)
+        Prompt tokens up to the end of the node, ascending within a request [tokens].
+    """
+
+    offsets: Ints
+    keys: Ints
+    ends: Ints
+
+    @classmethod
+    def of_groups(cls, group: Ints, tokens: Ints) -> Prefixes:
+        """At most one node a request: its group (0: none), shared up to ``tokens``."""
+        member = group > 0
+        offsets = np.concatenate([[0], np.cumsum(member)]).astype(np.int64)
+        return cls(offsets, group[member], tokens[member])
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """All requests of one replication, in order of arrival; every array has shape (n,).
+    """All requests of one replication; every array has shape (n,).
+
+    A request is its row, which is its id. Sessions are rows one after another; their first rows
+    are in order of arrival.
 
     Attributes
     ----------
     arrival_s : float64
-        Arrival [s], ascending; in a closed loop only the first ``users`` are known, the rest NaN.
+        Arrival [s]; NaN where it follows from an answer: later turns of a session, and in a closed
+        loop all sessions but the first ``users``.
     stream, domain : int
         Index into ``stream_names`` and ``domain_names``.
     prompt_tokens, output_tokens : int64
         Lengths, at least 1 [tokens].
-    group : int64
-        Prefix group, counted from 1 over all streams; 0 for a request in none.
-    prefix_tokens : int64
-        Leading prompt tokens shared with the group, at most the prompt; 0 for no group.
+    prefixes : Prefixes
+        Leading prompt tokens shared with other requests.
+    keeps : int64
+        Key under which all a request computed past its own prefix, ``prompt + output - 1`` tokens,
+        is found once it has finished; 0 when nobody will look.
+    turn : int64
+        Place in its session; above 0 it is sent ``think_s`` after the row before was answered.
+    think_s : float64
+        Pause between the answer a request waits for and its being sent [s].
     users : int or None
-        Concurrent users of a closed loop; None when arrivals do not wait for answers.
-    think_s : float
-        Pause between an answer and the same user's next request [s].
+        Concurrent users of a closed loop; None when first turns arrive at times of their own.
     """
 
     arrival_s: Floats
     stream: NDArray[np.int32]
     prompt_tokens: Ints
     output_tokens: Ints
-    group: Ints
-    prefix_tokens: Ints
     domain: Ints
+    prefixes: Prefixes
+    keeps: Ints
+    turn: Ints
+    think_s: Floats
     users: int | None
-    think_s: float
     stream_names: tuple[str, ...]
     domain_names: tuple[str, ...]
 
@@ -181,11 +217,12 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
         stream=stream,
         prompt_tokens=prompt_tokens,
         output_tokens=output_tokens,
-        group=group,
-        prefix_tokens=prefix_tokens,
         domain=domain,
+        prefixes=Prefixes.of_groups(group, prefix_tokens),
+        keeps=np.zeros(n, dtype=np.int64),
+        turn=np.zeros(n, dtype=np.int64),
+        think_s=np.full(n, loop.think_s if loop else 0.0),
         users=loop.users if loop else None,
-        think_s=loop.think_s if loop else 0.0,
         stream_names=tuple(kind.name for kind in workload.streams),
         domain_names=domains,
     )
