@@ -9,6 +9,7 @@ from models.kernels import Kernels
 from models.kv_memory import KvBudget, kv_slots
 from models.step_time import Deployed, StepTime
 from models.strategies import Strategy
+from sim.engine.fleet import Fleet
 from sim.engine.rules import Rules
 from sim.engine.simulate import Plan
 from sim.scenario.build import Deployment
@@ -44,8 +45,7 @@ class Setup:
             law=self.law,
             drafted=strategy.drafted,
             varies_width=strategy.varies_width(deployment.engine),
-            replicas=deployment.replicas,
-            router=deployment.router,
+            fleet=Fleet(deployment.replicas, deployment.router),
             scale=scale,
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from models.acceptance import Law, plain_law
+from sim.engine.fleet import Fleet
 from sim.engine.recorder import Recorder
 from sim.engine.rules import Rules
 from sim.engine.simulate import Plan, simulate
@@ -67,7 +68,7 @@ def serve(
     """Run requests, round robin over replicas, with the rules above, some replaced."""
     law = law or plain_law()
     asked = replace(RULES, width=law.depth + 1, **rules)
-    plan = Plan(asked, cost, law, law.depth, replicas=replicas, router="round_robin")
+    plan = Plan(asked, cost, law, law.depth, fleet=Fleet(replicas, "round_robin"))
     return simulate(plan, requests, seed=1, keep_steps=True)
 
 

@@ -11,6 +11,7 @@ from plain_loop import Reference
 from plain_loop import simulate as simulate_plainly
 from random_case import Case, random_case
 
+from sim.engine.fleet import Fleet
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import Plan, simulate
 from sim.histogram import LogHistogram
@@ -68,8 +69,7 @@ def run_fast(case: Case) -> Recorder:
         law=FixedPaths(case.paths),
         drafted=case.drafted_per_step,
         varies_width=case.paths.width is not None,
-        replicas=case.replicas,
-        router=case.router,
+        fleet=Fleet(case.replicas, case.router),
     )
     return simulate(plan, case.requests, case.seed, keep_steps=True)
 

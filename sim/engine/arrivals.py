@@ -77,3 +77,10 @@ class Arrivals:
         heapq.heappush(self._due, (now_s + think_s, self._serial, follower))
         self._look()
         return now_s + think_s
+
+    def rest_of_session(self, row: int) -> range:
+        """Rows that would follow in the session of ``row``."""
+        last = row + 1
+        while last < len(self._turns) and self._turns[last]:
+            last += 1
+        return range(row + 1, last)

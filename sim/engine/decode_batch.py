@@ -22,11 +22,15 @@ class DecodeBatch:
         Decode steps run so far; the next one is ``step + 1``.
     n, ctx : int
         Sequences decoding and the sum of their contexts.
+    decoded : int
+        Tokens its steps have emitted so far.
     """
 
-    def __init__(self, longest_path: int, width: int, varies_width: bool = False) -> None:
+    def __init__(
+        self, longest_path: int, width: int, varies_width: bool = False, decoded: int = 0
+    ) -> None:
         span = 1 << (longest_path + 1).bit_length()
-        self.step, self.n, self.ctx = 0, 0, 0
+        self.step, self.n, self.ctx, self.decoded = 0, 0, 0, decoded
         self.width, self.varies_width = width, varies_width
         self._mask = span - 1
         self._totals = np.zeros((4 if varies_width else 2, span), dtype=np.int64)
@@ -102,7 +106,9 @@ class DecodeBatch:
         """Run the next step; the requests it finishes."""
         self.step = step = self.step + 1
         slot = step & self._mask
-        self.ctx += self._emitted[slot]
+        emitted = self._emitted[slot]
+        self.ctx += emitted
+        self.decoded += emitted
         self._emitted[slot] = self._growth[slot] = 0
         if self.varies_width:
             self._query[slot] = self._query_ctx[slot] = 0

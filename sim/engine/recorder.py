@@ -8,41 +8,20 @@ from dataclasses import dataclass, field
 
 import simpy
 
+from sim.engine.bins import Bins
 from sim.engine.request import Request
+from sim.engine.totals import StepTotals
 from sim.histogram import LogHistogram
 
 NAN = math.nan
-
-
-@dataclass(slots=True)
-class StepTotals:
-    """Sums over the steps of one replica.
-
-    Attributes
-    ----------
-    steps : int
-        Steps run.
-    decode_s : float
-        Time in steps that decode [s].
-    n_s, width_s : float
-        Decoding sequences and, where their width varies, their query tokens, integrated over that
-        time.
-    blocks_peak : int
-        Most KV blocks in use during a step.
-    """
-
-    steps: int = 0
-    decode_s: float = 0.0
-    n_s: float = 0.0
-    width_s: float = 0.0
-    blocks_peak: int = 0
 
 
 @dataclass
 class RequestLog:
     """Columns of the request table, by request id; NaN where it did not happen.
 
-    ``refusals`` counts rejected requests by reason.
+    Steps, tokens and preemptions add up over all attempts at a request; times are those of the
+    attempt that finished. ``refusals`` counts rejected requests by reason.
     """
 
     total: int
@@ -57,32 +36,47 @@ class RequestLog:
     drafted: list[int] = field(init=False)
     accepted: list[int] = field(init=False)
     preemptions: list[int] = field(init=False)
+    attempts: list[int] = field(init=False)
+    discarded_tokens: list[int] = field(init=False)
     refusals: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         n = self.total
         self.replica, self.cached_tokens, self.n_steps = [0] * n, [0] * n, [0] * n
         self.drafted, self.accepted, self.preemptions = [0] * n, [0] * n, [0] * n
+        self.attempts, self.discarded_tokens = [0] * n, [0] * n
         self.status = ["unfinished"] * n
         self.schedule_s, self.first_token_s = [NAN] * n, [NAN] * n
         self.finish_s, self.arrival_s = [NAN] * n, [NAN] * n
 
-    def reject(self, number: int, reason: str) -> None:
-        """The engine refused request ``number``."""
-        self.status[number] = "rejected"
-        self.refusals[reason] = self.refusals.get(reason, 0) + 1
+    def end(self, number: int, status: str, reason: str) -> None:
+        """Request ``number`` ends unserved."""
+        self.status[number] = status
+        if status == "rejected":
+            self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """A request emitted its last token at ``now_s``."""
         number = request.id
         self.replica[number] = replica
-        self.status[number] = "finished"
         self.finish_s[number] = now_s
         self.cached_tokens[number] = request.cached_tokens
-        self.n_steps[number] = request.n_steps
-        self.drafted[number] = request.drafted
-        self.accepted[number] = request.accepted
-        self.preemptions[number] = request.preemptions
+        self._count(request)
+        self.status[number] = "finished"
+
+    def discard(self, request: Request) -> None:
+        """An attempt came to nothing: what was done for it counts, when it happened does not."""
+        number = request.id
+        self.schedule_s[number] = self.first_token_s[number] = NAN
+        self.discarded_tokens[number] += request.produced
+        self._count(request)
+
+    def _count(self, request: Request) -> None:
+        number = request.id
+        self.n_steps[number] += request.n_steps
+        self.drafted[number] += request.drafted
+        self.accepted[number] += request.accepted
+        self.preemptions[number] += request.preemptions
 
 
 StepRow = tuple[int, float, float, float, float, float, int, int, int, int, int, int]
@@ -96,6 +90,8 @@ class Recorder:
     log : RequestLog
     totals : list of StepTotals
         One a replica.
+    bins : list of Bins
+        The same over time.
     itl : LogHistogram
         Gaps between stream chunks.
     rows : list of tuple or None
@@ -105,6 +101,7 @@ class Recorder:
     def __init__(self, total: int, replicas: int, keep_steps: bool) -> None:
         self.log = RequestLog(total)
         self.totals = [StepTotals() for _ in range(replicas)]
+        self.bins = [Bins(totals) for totals in self.totals]
         self.itl = LogHistogram()
         self.rows: list[StepRow] | None = [] if keep_steps else None
         self._left = total

@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
 
 import simpy
 
 from sim.engine.decode_batch import DecodeBatch
-from sim.engine.recorder import Recorder, StepRow, StepTotals
+from sim.engine.gaps import Gaps
+from sim.engine.recorder import Recorder
 from sim.engine.request import Request
 from sim.engine.rules import Rules
 from sim.engine.scheduler import Prefill, Scheduler
+from sim.engine.step_cost import StepCost
+from sim.engine.step_rows import step_row
+from sim.engine.totals import StepTotals
 
 if TYPE_CHECKING:
     from sim.engine.router import Router
-
-
-class StepCost(Protocol):
-    """What a replica asks about time; ``models.step_time.StepTime`` answers."""
-
-    def decode(self, n: int, ctx: int) -> float:
-        """Full-width decode step without prefill [s]."""
-        ...
-
-    def mixed(
-        self,
-        n: int,
-        ctx: float,
-        query_tokens: int,
-        query_ctx: float,
-        prefill_tokens: int = 0,
-        prefill_ctx: float = 0.0,
-        pairs: float = 0.0,
-        finishing: int = 0,
-    ) -> float:
-        """Any step [s]."""
-        ...
-
-    def host_s(self, sequences: int) -> float:
-        """Host part of a step [s]."""
-        ...
-
-    def draft_s(
-        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
-    ) -> float:
-        """Draft part of a step [s]."""
-        ...
 
 
 class Replica:
@@ -63,8 +35,15 @@ class Replica:
     cost : StepCost
     scale : float
         Factor on every step time; the bands re-run a scenario at both ends of it.
-    batch : DecodeBatch
+    make_batch : callable
+        Makes an empty batch, whose count of tokens decoded goes on from the number given.
     recorder : Recorder
+
+    Attributes
+    ----------
+    up : bool
+    outstanding : int
+        Requests it was given that somebody still waits for.
     """
 
     def __init__(
@@ -74,42 +53,86 @@ class Replica:
         rules: Rules,
         cost: StepCost,
         scale: float,
-        batch: DecodeBatch,
+        make_batch: Callable[[int], DecodeBatch],
         recorder: Recorder,
     ) -> None:
         self.env, self.number, self.rules = env, number, rules
         self.cost, self.scale = cost, scale
-        self.batch = batch
-        self.scheduler = Scheduler(rules, batch)
+        self._make_batch = make_batch
         self.recorder = recorder
         self.totals: StepTotals = recorder.totals[number]
-        self._gap = recorder.itl.add
-        self.now_s = 0.0
-        self.outstanding = 0
-        self._known_s = 0.0
+        self.up = True
+        self._life = 0
         self._wake: simpy.Event | None = None
+        self._clear(0.0, 0)
+
+    def _clear(self, now_s: float, decoded: int) -> None:
+        """Nothing runs, waits or is cached."""
+        self.batch = self._make_batch(decoded)
+        self.scheduler = Scheduler(self.rules, self.batch)
+        self.now_s = self._known_s = now_s
+        self.outstanding = 0
         self._idled_for: Request | None = None
-        self._stalled: list[tuple[float, int]] = []
-        self._returned: dict[Request, float] = {}
+        self.gaps = Gaps(self.recorder.itl)
+        self._leaving: list[Request] = []
 
     def attach(self, router: Router) -> None:
-        """Know the router, whose arrivals bound how far this replica may run ahead."""
+        """Know the router, whose horizon bounds how far this replica may run ahead."""
         self.router = router
+        self.env.process(self.run())
 
     def enqueue(self, request: Request) -> None:
         """Receive a request from the router."""
         self.outstanding += 1
         self.scheduler.waiting.append(request)
+        self._rouse()
+
+    def _rouse(self) -> None:
         if self._wake is not None:
             self._wake.succeed()
             self._wake = None
 
+    def cancel(self, request: Request) -> None:
+        """Its client has given up; what runs leaves when the step that runs now ends."""
+        self.outstanding -= 1
+        request.gone = True
+        if request in self.scheduler.running:
+            self._leaving.append(request)
+        else:
+            self.scheduler.withdraw(request)
+            self.recorder.log.discard(request)
+
+    def fail(self) -> list[Request]:
+        """Die: the step that runs now never ends, the cache is lost; requests lost, in order."""
+        self.up = False
+        self._life += 1
+        lost = [*self.scheduler.running, *self.scheduler.waiting]
+        for request in lost:
+            if request.finish_step:
+                request.run_steps(self.batch.step - request.start_step)
+            self.recorder.log.discard(request)
+        self._clear(self.now_s, self.batch.decoded)
+        self._rouse()
+        return [request for request in lost if not request.gone]
+
+    def restart(self, now_s: float) -> None:
+        """Serve again, with nothing cached."""
+        self.up = True
+        self._clear(now_s, self.batch.decoded)
+        self.env.process(self.run())
+
+    def close(self) -> None:
+        """The run is over: nothing may be left, nor lost."""
+        self._take_out()
+        self.scheduler.release_late()
+        self.scheduler.check()
+
     def run(self) -> Generator[simpy.Event, None, None]:
-        """SimPy process of this replica; ends only with the simulation."""
+        """SimPy process of this replica; ends with its life, or the simulation."""
         scheduler, batch, router = self.scheduler, self.batch, self.router
-        arrivals, pool, rows = router.arrivals, scheduler.pool, self.recorder.rows
-        ahead, fixed = self.rules.async_scheduling, not batch.varies_width
-        scale, decode = self.scale, self.cost.decode
+        pool, queue, bins = scheduler.pool, scheduler.waiting, self.recorder.bins[self.number]
+        ahead, fixed, rows = self.rules.async_scheduling, not batch.varies_width, self.recorder.rows
+        scale, decode, life, row = self.scale, self.cost.decode, self._life, None
         while True:
             decodes, prefill = scheduler.schedule(self._known_s)
             if scheduler.preempted:
@@ -124,23 +147,34 @@ class Replica:
                 seconds = scale * self._mixed(n, prefill)
             else:
                 yield from self._idle()
+                if self._life != life:
+                    return
                 continue
             if scheduler.swap_s:
                 seconds += scheduler.swap_s
                 scheduler.swap_s = 0.0
             self._idled_for = None
             start, end = self.now_s, self.now_s + seconds
+            waiting = len(queue)
             if rows is not None:
-                rows.append(self._row(n, prefill, start, end, used))
-            if arrivals.waits or end >= arrivals.next_s:
+                row = step_row(self, n, prefill, start, end, used)
+            if end >= router.horizon_s:
                 yield self.env.timeout(max(end - self.env.now, 0.0))
-            if used > self.totals.blocks_peak:
-                self.totals.blocks_peak = used
-            self._book(n, prefill, start, end)
+                if self._life != life:
+                    return
+            if end >= bins.end_s:
+                bins.close(end, batch.decoded)
+            if rows is not None and row is not None:
+                rows.append(row)
+            self._book(n, prefill, start, end, used, waiting)
             self._known_s = start if ahead else end
             self.now_s = end
-            if arrivals.next_s <= end:
+            if router.next_s <= end:
                 router.deliver(end)
+                if self._life != life:
+                    return
+            if self._leaving:
+                self._take_out()
 
     def _idle(self) -> Generator[simpy.Event, None, None]:
         """Nothing to run: the next step starts when the head of the queue is ready.
@@ -153,6 +187,8 @@ class Replica:
         if not self.scheduler.waiting:
             self._wake = self.env.event()
             yield self._wake
+            if not self.scheduler.waiting:
+                return
         head = self.scheduler.waiting[0]
         if self._known_s == self.now_s and head is self._idled_for:
             free = self.scheduler.pool.free
@@ -181,64 +217,71 @@ class Replica:
             len(prefill.finishing),
         )
 
-    def _book(self, n: int, prefill: Prefill | None, start: float, end: float) -> None:
+    def _book(
+        self, n: int, prefill: Prefill | None, start: float, end: float, used: int, waiting: int
+    ) -> None:
         """Everything the step from ``start`` to ``end`` changed."""
         totals, batch, seconds = self.totals, self.batch, end - start
         totals.steps += 1
+        totals.blocks_s += used * seconds
+        if waiting:
+            totals.waiting_s += waiting * seconds
+        if used > totals.blocks_peak:
+            totals.blocks_peak = used
         if n:
             totals.decode_s += seconds
             totals.n_s += n * seconds
+            totals.sequence_steps += n
             if batch.varies_width:
                 totals.width_s += batch.query_tokens * seconds
-            if self._stalled or self._returned:
-                self._late_gaps(n, end - seconds, end)
+            gaps = self.gaps
+            if gaps.uneven:
+                gaps.emit(end - seconds, end, n)
             else:
-                self._gap(seconds, n)
+                gaps.add(seconds, n)
             for request in batch.advance():
                 self._finish(request, end)
-        elif batch.n:
-            self._stalled.append((start, batch.n - self._n_late()))
+        else:
+            totals.stalled_s += seconds
+            if batch.n:
+                self.gaps.stall(start, batch.n)
         if prefill is not None:
-            for request in prefill.started:
-                if not request.preemptions:
-                    self.recorder.log.schedule_s[request.id] = start
-            for request in prefill.finishing:
-                self._first_token(request, end)
+            totals.prefilling_s += (len(self.scheduler.running) - n) * seconds
+            self._book_prefill(prefill, start, end)
         if self.scheduler.returning:
             for request in self.scheduler.returned():
                 batch.join(request)
-                self._returned[request] = request.last_emit_s
+                self.gaps.come_back(request)
 
-    def _n_late(self) -> int:
-        """Sequences whose last emission lies further back than the step before."""
-        return len(self._returned) + sum(count for _, count in self._stalled)
-
-    def _late_gaps(self, n: int, start: float, end: float) -> None:
-        """Chunk gaps of a decode step in which some sequences sat the steps before out."""
-        back = [(since, 1) for since in self._returned.values()]
-        for since, count in [*self._stalled, *back, (start, n - self._n_late())]:
-            if count:
-                self._gap(end - since, count)
-        self._stalled, self._returned = [], {}
+    def _book_prefill(self, prefill: Prefill, start: float, end: float) -> None:
+        for request in prefill.started:
+            if not request.preemptions:
+                self.recorder.log.schedule_s[request.id] = start
+        for request in prefill.finishing:
+            self._first_token(request, end)
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""
+        self.totals.preemptions += len(victims)
         for request in victims:
-            joined, request.last_emit_s = request.last_emit_s, self.now_s
-            if request in self._returned:
-                request.last_emit_s = self._returned.pop(request)
-                continue
-            for index, (since, count) in enumerate(self._stalled):
-                if since >= joined:
-                    self._stalled[index] = (since, count - 1)
-                    request.last_emit_s = since
-                    break
+            self.gaps.forget(request, self.now_s)
+
+    def _take_out(self) -> None:
+        """Requests whose clients gave up while the last step ran leave the batch."""
+        for request in self._leaving:
+            if request in self.scheduler.running:
+                if request.finish_step:
+                    self.gaps.forget(request, self.now_s)
+                self.scheduler.give_up(request)
+                self.recorder.log.discard(request)
+        self._leaving.clear()
 
     def _first_token(self, request: Request, end: float) -> None:
-        if request.emit_after_prefill(self.rules):
+        self.totals.first_tokens += 1
+        if not request.emit_after_prefill(self.rules):
+            self.gaps.add(end - request.last_emit_s, 1)
+        elif not request.gone:
             self.recorder.log.first_token_s[request.id] = end
-        else:
-            self._gap(end - request.last_emit_s, 1)
         request.last_emit_s = end
         if request.produced == request.output_tokens:
             self._finish(request, end)
@@ -247,32 +290,10 @@ class Replica:
 
     def _finish(self, request: Request, end: float) -> None:
         self.scheduler.finish(request)
+        self.totals.surplus += request.accepted + request.n_steps - request.decoded
+        if request.gone:
+            self.recorder.log.discard(request)
+            return
         self.outstanding -= 1
         self.recorder.log.finish(request, self.number, end)
-        self.router.answered(request.id, end)
-
-    def _row(self, n: int, prefill: Prefill | None, start: float, end: float, used: int) -> StepRow:
-        """Row of the step table."""
-        batch = self.batch
-        tokens = batch.query_tokens if n else 0
-        ctx, query_ctx = (batch.ctx, batch.query_ctx) if n else (0, 0)
-        prefill = prefill or Prefill()
-        sequences = n + len(prefill.finishing)
-        draft = self.scale * self.cost.draft_s(
-            sequences, tokens + prefill.tokens, ctx + prefill.ctx, query_ctx, prefill.pairs
-        )
-        host = self.scale * self.cost.host_s(sequences)
-        return (
-            self.number,
-            start,
-            end - start,
-            draft,
-            end - start - draft - host,
-            host,
-            n,
-            prefill.tokens,
-            tokens,
-            (batch.emitted if n else 0) + len(prefill.finishing),
-            used,
-            len(self.scheduler.waiting),
-        )
+        self.router.finished(request.id, end)

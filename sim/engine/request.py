@@ -24,8 +24,14 @@ class Request:
         Row of the workload.
     path, totals : Path, Totals
         Its decode steps, and sums over all of them; ``next_step`` is the first not yet run.
-    ready_s : float
-        When the engine can see it [s].
+    attempt : int
+        Which attempt of its client this is, from 1.
+    sent_s, ready_s : float
+        When it was sent, and when the engine can see it [s].
+    replica : int
+        Where it was sent.
+    gone : bool
+        Its client has given up.
     nodes, shared : tuple of Node, int
         Leading blocks it shares with others, and how many that are.
     keeps : Node or None
@@ -38,18 +44,21 @@ class Request:
         Tokens emitted, the first one included.
     start_step, finish_step : int
         Decode steps of the batch between which it decodes; ``finish_step`` is 0 when it does not.
-    n_steps, accepted, drafted, preemptions : int
-        Counted over its life.
+    n_steps, accepted, drafted, decoded, preemptions : int
+        Counted over its life; ``decoded`` are the tokens its decode steps emitted.
     last_emit_s : float
         When it started decoding, or last emitted before an interruption [s].
     """
 
     __slots__ = (
         "accepted",
+        "attempt",
         "cached_tokens",
         "computed",
+        "decoded",
         "drafted",
         "finish_step",
+        "gone",
         "held",
         "id",
         "keeps",
@@ -64,6 +73,8 @@ class Request:
         "produced",
         "prompt_tokens",
         "ready_s",
+        "replica",
+        "sent_s",
         "shared",
         "start_step",
         "swapped",
@@ -77,14 +88,15 @@ class Request:
         self.prompt_tokens = self.prefill_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.path, self.totals = path, totals
-        self.ready_s = self.last_emit_s = 0.0
+        self.attempt, self.replica, self.gone = 1, 0, False
+        self.sent_s = self.ready_s = self.last_emit_s = 0.0
         self.nodes: tuple[Node, ...] = ()
         self.shared = 0
         self.keeps: Node | None = None
         self.computed = self.cached_tokens = 0
         self.held = self.produced = 0
         self.next_step = self.start_step = self.finish_step = 0
-        self.n_steps = self.accepted = self.drafted = self.preemptions = 0
+        self.n_steps = self.accepted = self.drafted = self.decoded = self.preemptions = 0
         self.swapped = False
 
     @property
@@ -97,7 +109,9 @@ class Request:
         part = self.path.cut(self.next_step, self.next_step + steps)
         self.next_step += steps
         self.n_steps += steps
-        self.produced += int(part.emitted.sum())
+        emitted = int(part.emitted.sum())
+        self.produced += emitted
+        self.decoded += emitted
         self._add(Totals.of(part))
 
     def run_rest(self) -> None:
@@ -108,6 +122,7 @@ class Request:
             return
         self.next_step = left
         self.n_steps += left
+        self.decoded += self.output_tokens - self.produced
         self.produced = self.output_tokens
         self._add(self.totals)
 

@@ -1,28 +1,55 @@
-"""Which replica serves a request: decided at its arrival, on the state of that instant."""
+"""What happens outside the engines: sending, routing, giving up, trying again, outages."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Literal
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import partial
+from heapq import heappop, heappush
+from typing import NamedTuple
 
+import numpy as np
 import simpy
 
 from sim.engine.arrivals import Arrivals
+from sim.engine.fleet import Fleet, Outage
 from sim.engine.intake import Intake
 from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica
+from sim.engine.request import Request
+from sim.engine.routing import make_choice
+from sim.engine.rules import Rules
 
-Policy = Literal["round_robin", "least_outstanding"]
+INF = float("inf")
+QUEUE_FULL = "queue full"
+NO_REPLICA = "no replica left"
+SESSION_ENDED = "its session ended"
+
+CHANGE, DEADLINE, RETRY = range(3)
+"""Kinds of event, in the order in which they happen at one instant; new requests come last."""
+
+
+class Event(NamedTuple):
+    """Something due outside the engines; ``attempt`` makes a deadline void once it is over."""
+
+    due_s: float
+    kind: int
+    serial: int
+    act: Callable[[float], None]
+    attempt: tuple[int, int] | None = None
 
 
 class Router:
-    """Hands arrivals to replicas.
+    """Hands requests to replicas, and takes care of those that do not come back.
 
-    Parameters
+    Replicas run ahead of SimPy up to ``horizon_s``.
+
+    Attributes
     ----------
-    policy : str
-        ``round_robin`` by row, or ``least_outstanding`` (requests assigned and not finished; ties
-        go to the lowest number). Its signal is exact: finishes up to the arrival are counted.
+    next_s : float
+        When something is due out here; infinite where nothing is known to be [s].
+    horizon_s : float
+        Before this nothing from outside, known or not, reaches a replica [s].
     """
 
     def __init__(
@@ -31,49 +58,242 @@ class Router:
         arrivals: Arrivals,
         intake: Intake,
         replicas: list[Replica],
-        policy: Policy,
+        fleet: Fleet,
+        rules: Rules,
         recorder: Recorder,
-        request_s: float,
+        seed: int,
     ) -> None:
         self.env, self.arrivals, self.replicas = env, arrivals, replicas
-        self._intake = intake
-        self._policy, self._recorder, self._request_s = policy, recorder, request_s
+        self._intake, self._fleet, self._recorder = intake, fleet, recorder
+        self._request_s, self._seed = rules.request_s, seed
+        self._choice = make_choice(fleet, replicas, rules.max_num_seqs, seed)
+        self._pulled = fleet.router == "shared_queue"
+        self._deadlines = fleet.client.deadlines
+        self._up = list(replicas)
+        self._returns = self._sent = 0
+        self._held: deque[Request] = deque()
+        self._alive: dict[int, Request] = {}
+        self._events: list[Event] = []
+        self._serial = 0
+        self._until_s = -INF
+        self._nudge: simpy.Event | None = None
+        for outage in fleet.outages:
+            self._push(outage.at_s, CHANGE, partial(self._go_down, outage))
+        self._look()
+
+    # The clock
 
     def run(self) -> Generator[simpy.Event, None, None]:
-        """SimPy process that delivers arrivals nobody else was awake to deliver."""
-        env, arrivals = self.env, self.arrivals
-        while arrivals.next_s != float("inf"):
-            due = arrivals.next_s
-            yield env.timeout(max(due - env.now, 0.0))
-            if arrivals.next_s <= due:
-                self.deliver(due)
+        """SimPy process that lets things happen nobody else was awake for."""
+        while True:
+            self._until_s = self.next_s
+            if self.next_s == INF:
+                self._nudge = self.env.event()
+                yield self._nudge
+                continue
+            yield self.env.timeout(max(self._until_s - self.env.now, 0.0))
+            self.deliver(self._until_s)
 
     def _alarm(self, due_s: float) -> Generator[simpy.Event, None, None]:
         yield self.env.timeout(max(due_s - self.env.now, 0.0))
         self.deliver(due_s)
 
+    def _expect(self, due_s: float) -> None:
+        """Something new is due: be awake by then."""
+        self._look()
+        if due_s >= self._until_s:
+            return
+        if self._nudge is not None:
+            nudge, self._nudge = self._nudge, None
+            nudge.succeed()
+        else:
+            self.env.process(self._alarm(due_s))
+
+    def _push(
+        self,
+        due_s: float,
+        kind: int,
+        act: Callable[[float], None],
+        attempt: tuple[int, int] | None = None,
+    ) -> None:
+        self._serial += 1
+        heappush(self._events, Event(due_s, kind, self._serial, act, attempt))
+        self._expect(due_s)
+
+    def _look(self) -> None:
+        events, next_s = self._events, self.arrivals.next_s
+        while events and events[0].attempt is not None and self._over(events[0].attempt):
+            heappop(events)
+        if events and events[0].due_s < next_s:
+            next_s = events[0].due_s
+        self.next_s = next_s
+        unknown = self.arrivals.waits or (self._pulled and self._held)
+        self.horizon_s = -INF if unknown else next_s
+
     def deliver(self, until_s: float) -> None:
-        """Route every arrival up to ``until_s``, in order."""
-        arrivals, log = self.arrivals, self._recorder.log
-        while arrivals.next_s <= until_s:
-            now_s, row = arrivals.pop()
-            request = self._intake.take(row)
-            log.arrival_s[row] = now_s
-            if isinstance(request, str):
-                log.reject(row, request)
-                self.answered(row, now_s)
-                continue
-            request.ready_s = now_s + self._request_s
-            self._choose(row).enqueue(request)
+        """Let everything happen that is due by ``until_s``, in order."""
+        events, arrivals = self._events, self.arrivals
+        while self.next_s <= until_s:
+            if events and events[0].due_s <= arrivals.next_s:
+                event = heappop(events)
+                event.act(event.due_s)
+            else:
+                now_s, row = arrivals.pop()
+                self._arrive(row, now_s)
+            self._look()
 
-    def answered(self, row: int, now_s: float) -> None:
-        """A request was finished or rejected: its user may send again."""
+    # Sending
+
+    def _arrive(self, row: int, now_s: float) -> None:
+        log = self._recorder.log
+        log.arrival_s[row] = now_s
+        request = self._intake.take(row)
+        if isinstance(request, str):
+            log.attempts[row] = 1
+            self._sent += 1
+            self._end(row, now_s, "rejected", request)
+        else:
+            self._send(request, now_s)
+
+    def _send(self, request: Request, now_s: float) -> None:
+        """Send one attempt of a client."""
+        self._recorder.log.attempts[request.id] += 1
+        request.sent_s = now_s
+        if self._deadlines:
+            row, attempt = request.id, (request.id, request.attempt)
+            self._alive[row] = request
+            for limit_s, first_token in self._deadlines:
+                give_up = partial(self._lose_patience, row, first_token)
+                self._push(now_s + limit_s, DEADLINE, give_up, attempt)
+        self._place(request, now_s)
+
+    def _place(self, request: Request, now_s: float) -> None:
+        """Give a request to a replica, hold it, or refuse it."""
+        if not self._up:
+            if self._returns:
+                self._held.append(request)
+            else:
+                self._end(request.id, now_s, "failed", NO_REPLICA)
+            return
+        chosen, limit = self._choose(request, now_s), self._fleet.queue_limit
+        if chosen is None:
+            if limit is not None and len(self._held) >= limit * len(self.replicas):
+                self._miss(request, now_s, "rejected", QUEUE_FULL)
+            else:
+                self._held.append(request)
+        elif limit is not None and len(chosen.scheduler.waiting) >= limit:
+            self._miss(request, now_s, "rejected", QUEUE_FULL)
+        else:
+            self._hand_over(request, chosen, now_s)
+
+    def _choose(self, request: Request, now_s: float) -> Replica | None:
+        self._sent += 1
+        return self._choice.choose(request, self._up, self._sent - 1, now_s)
+
+    def _hand_over(self, request: Request, replica: Replica, now_s: float) -> None:
+        request.ready_s = max(request.sent_s + self._request_s, now_s)
+        request.replica = replica.number
+        replica.enqueue(request)
+
+    def _drain(self, now_s: float) -> None:
+        """Give out what is held, as far as somebody can take it."""
+        while self._held and self._up:
+            chosen = self._choose(self._held[0], now_s)
+            if chosen is None:
+                return
+            self._hand_over(self._held.popleft(), chosen, now_s)
+
+    # Coming back, or not
+
+    def finished(self, row: int, now_s: float) -> None:
+        """A request was served; somebody may send in answer to it."""
+        if self._deadlines:
+            del self._alive[row]
+        self._answered(row, now_s)
+        if self._held:
+            self._drain(now_s)
+            self._look()
+
+    def _answered(self, row: int, now_s: float) -> None:
         self._recorder.answered()
-        next_s = self.arrivals.answered(row, now_s)
-        if next_s is not None:
-            self.env.process(self._alarm(next_s))
+        due_s = self.arrivals.answered(row, now_s)
+        if due_s is not None:
+            self._expect(due_s)
 
-    def _choose(self, row: int) -> Replica:
-        if self._policy == "round_robin" or len(self.replicas) == 1:
-            return self.replicas[row % len(self.replicas)]
-        return min(self.replicas, key=lambda replica: replica.outstanding)
+    def _over(self, attempt: tuple[int, int]) -> bool:
+        request = self._alive.get(attempt[0])
+        return request is None or request.attempt != attempt[1]
+
+    def _lose_patience(self, row: int, first_token: bool, now_s: float) -> None:
+        """The client gives up, unless it waited for a first token and has it."""
+        request = self._alive[row]
+        if first_token and request.produced:
+            return
+        if request in self._held:
+            self._held.remove(request)
+        else:
+            self.replicas[request.replica].cancel(request)
+        self._miss(request, now_s, "timed_out", "")
+        self._drain(now_s)
+
+    def _miss(self, request: Request, now_s: float, status: str, reason: str) -> None:
+        """An attempt came to nothing: its client tries again, or has had enough."""
+        row, attempt, client = request.id, request.attempt, self._fleet.client
+        self._alive.pop(row, None)
+        if attempt > client.retries:
+            self._end(row, now_s, status, reason)
+            return
+        u = float(np.random.default_rng([self._seed, row, attempt]).random())
+        pause_s = client.backoff_s * client.backoff_factor ** (attempt - 1)
+        pause_s *= 1 + client.jitter * (2 * u - 1)
+        self._push(now_s + pause_s, RETRY, partial(self._retry, row, attempt + 1))
+
+    def _retry(self, row: int, attempt: int, now_s: float) -> None:
+        request = self._intake.again(row)
+        request.attempt = attempt
+        self._send(request, now_s)
+
+    def _end(self, row: int, now_s: float, status: str, reason: str) -> None:
+        """A request ends unserved, and with it its session."""
+        log = self._recorder.log
+        self._alive.pop(row, None)
+        log.end(row, status, reason)
+        for later in self.arrivals.rest_of_session(row):
+            self._recorder.answered()
+            row = later
+            log.arrival_s[row] = now_s
+            log.end(row, "rejected", SESSION_ENDED)
+        self._answered(row, now_s)
+
+    # Outages
+
+    def _go_down(self, outage: Outage, now_s: float) -> None:
+        replica = self.replicas[outage.replica]
+        if not replica.up:
+            return
+        self._up.remove(replica)
+        if outage.up_s is not None:
+            self._returns += 1
+            self._push(outage.up_s, CHANGE, partial(self._come_up, replica))
+        for request in replica.fail():
+            if outage.resend:
+                self._resend(request, now_s)
+            else:
+                self._miss(request, now_s, "failed", "")
+        if not self._up and not self._returns:
+            while self._held:
+                self._end(self._held.popleft().id, now_s, "failed", NO_REPLICA)
+
+    def _resend(self, lost: Request, now_s: float) -> None:
+        request = self._intake.again(lost.id)
+        request.attempt, request.sent_s = lost.attempt, now_s
+        self._recorder.log.attempts[request.id] += 1
+        if self._deadlines:
+            self._alive[request.id] = request
+        self._place(request, now_s)
+
+    def _come_up(self, replica: Replica, now_s: float) -> None:
+        self._returns -= 1
+        replica.restart(now_s)
+        self._up = [replica for replica in self.replicas if replica.up]
+        self._drain(now_s)

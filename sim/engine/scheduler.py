@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from sim.engine.decode_batch import DecodeBatch
-from sim.engine.kv_cache import BlockPool
-from sim.engine.request import Node, Request
+from sim.engine.kv_blocks import KvBlocks
+from sim.engine.request import Request
 from sim.engine.rules import Rules
 
 
@@ -45,7 +45,8 @@ class Scheduler:
 
     def __init__(self, rules: Rules, batch: DecodeBatch) -> None:
         self.rules, self.batch = rules, batch
-        self.pool = BlockPool(rules.n_blocks)
+        self.blocks = KvBlocks(rules)
+        self.pool = self.blocks.pool
         self.waiting: deque[Request] = deque()
         self.running: dict[Request, None] = {}
         self.partial: Request | None = None
@@ -55,7 +56,6 @@ class Scheduler:
         self.interrupted: list[Request] = []
         self.returning: list[Request] = []
         self._blocked = False
-        self._users: dict[Node, int] = {}
 
     def schedule(self, known_s: float) -> tuple[bool, Prefill | None]:
         """Plan the next step: whether sequences decode in it, and its prefill chunks.
@@ -130,60 +130,13 @@ class Scheduler:
         return chunk
 
     def _admit(self, request: Request) -> bool:
-        """Take the blocks of a request's prompt; False if they are not there."""
-        rules, pool = self.rules, self.pool
+        """Give a request its blocks; False if they are not there."""
         if request.swapped:
             return self._swap_in(request)
-        blocks = -(-request.prefill_tokens // rules.block_tokens)
-        if rules.preemption == "never":
-            reach = request.prompt_tokens + request.output_tokens - 1 + rules.slots
-            blocks = max(blocks, -(-reach // rules.block_tokens))
-        in_use = sum(node.blocks for node in request.nodes if node in self._users)
-        if blocks - in_use > pool.free - self._kept():
-            return False
-        hits = self._hit_prefix(request)
-        hits += self._hit_own(request, hits)
-        pool.take(blocks - hits)
-        request.held = blocks
-        request.computed = hits * rules.block_tokens
-        if not request.preemptions:
-            request.cached_tokens = request.computed
-        return True
+        return self.blocks.take(request, self._kept())
 
     def _kept(self) -> int:
         return self.rules.watermark_blocks if self.running or self.late else 0
-
-    def _hit_prefix(self, request: Request) -> int:
-        """Join the request's prefix nodes; leading blocks of them that need no computing."""
-        hits, whole = 0, True
-        for node in request.nodes:
-            users = self._users.get(node, 0)
-            self._users[node] = users + 1
-            if users:
-                hits += node.blocks
-            elif whole:
-                valid = self.pool.lookup(node)
-                whole = valid == node.blocks
-                if not whole:
-                    valid = max(valid - self.rules.drop_matched_block, 0)
-                if valid:
-                    self.pool.claim(node, valid)
-                    hits += valid
-        return hits
-
-    def _hit_own(self, request: Request, shared_hits: int) -> int:
-        """Blocks of a preempted request's own run that are still cached."""
-        if not request.preemptions or shared_hits < request.shared:
-            return 0
-        valid = self.pool.lookup(request.id)
-        most = (request.prefill_tokens - 1) // self.rules.block_tokens - request.shared
-        valid = min(valid, most)
-        if valid > 0 and self.rules.drop_matched_block:
-            valid -= 1
-        if valid > 0:
-            self.pool.claim(request.id, valid)
-            return valid
-        return 0
 
     def _swap_in(self, request: Request) -> bool:
         if request.held > self.pool.free - self._kept():
@@ -202,11 +155,26 @@ class Scheduler:
 
     def finish(self, request: Request) -> None:
         """A request has emitted its last token."""
+        if request.gone:
+            request.keeps = None
         del self.running[request]
         if self.rules.async_scheduling:
             self.late.append(request)
         else:
             self._release(request)
+
+    def give_up(self, request: Request) -> None:
+        """Take a request out of the batch between two steps; nobody looks for its blocks."""
+        if request is self.partial:
+            self.partial = None
+        if request.finish_step:
+            self.batch.leave(request)
+        self.finish(request)
+
+    def withdraw(self, request: Request) -> None:
+        """Take a request out of the queue."""
+        self.waiting.remove(request)
+        self._blocked = False
 
     def release_late(self) -> None:
         """Free what finished one step ago; asynchronous planning sees it one step later."""
@@ -216,29 +184,7 @@ class Scheduler:
 
     def _release(self, request: Request) -> None:
         self._blocked = False
-        private, keeps = request.held - request.shared, request.keeps
-        if keeps is not None:
-            self.pool.release(private - keeps.blocks)
-            private = keeps.blocks
-        self.pool.release(private, keeps)
-        self._leave_prefix(request, request.shared)
-
-    def _leave_prefix(self, request: Request, computed: int) -> None:
-        """Drop the references on its nodes, the last first.
-
-        The last user of a node frees it, uncomputed blocks first.
-        """
-        before = request.shared
-        for node in reversed(request.nodes):
-            before -= node.blocks
-            self._users[node] -= 1
-            if self._users[node]:
-                continue
-            del self._users[node]
-            valid = min(max(computed - before, 0), node.blocks)
-            self.pool.release(node.blocks - valid)
-            if valid:
-                self.pool.release(valid, node)
+        self.blocks.release(request)
 
     def _preempt(self, request: Request) -> None:
         """Back to the front of the queue, blocks freed."""
@@ -263,29 +209,16 @@ class Scheduler:
     def _swap_out(self, request: Request) -> None:
         self.swap_s += request.held * self.rules.swap_s_per_block
         request.swapped = True
-        self.pool.release(request.held - request.shared)
-        self._leave_prefix(request, request.shared)
-        request.nodes, request.shared, request.keeps = (), 0, None
+        self.blocks.swap_out(request)
 
     def _forget(self, request: Request, decoding: bool) -> None:
-        """Free the blocks but remember which hold computed tokens; lay out the re-prefill."""
-        computed = request.context - 1 if decoding else request.computed
-        full = computed // self.rules.block_tokens
-        private = request.held - request.shared
-        valid = min(max(full - request.shared, 0), private)
-        if not self.rules.prefix_cache:
-            valid = 0
-        self.pool.release(private - valid)
-        if valid:
-            self.pool.release(valid, request.id)
-        self._leave_prefix(request, full)
+        """Free the blocks and lay out the re-prefill."""
+        self.blocks.forget(request, request.context - 1 if decoding else request.computed)
         if decoding:
             request.prefill_tokens = request.context
         request.computed = 0
 
     def check(self) -> None:
         """Assert that no block is lost: free, held and late ones make the total."""
-        self.pool.check()
-        if not self.running and not self.late and not self._users:
-            assert self.pool.free == self.pool.total, (self.pool.free, self.pool.total)
+        self.blocks.check(idle=not self.running and not self.late)
         self.batch.check()

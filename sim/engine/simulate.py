@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import simpy
@@ -11,11 +11,13 @@ import simpy
 from models.acceptance import Law
 from sim.engine.arrivals import Arrivals
 from sim.engine.decode_batch import DecodeBatch
+from sim.engine.fleet import Fleet
 from sim.engine.intake import Intake
 from sim.engine.recorder import Recorder
-from sim.engine.replica import Replica, StepCost
-from sim.engine.router import Policy, Router
+from sim.engine.replica import Replica
+from sim.engine.router import Router
 from sim.engine.rules import Rules
+from sim.engine.step_cost import StepCost
 from sim.scenario.workload import Requests
 
 
@@ -32,8 +34,7 @@ class Plan:
     drafted : int
         Draft tokens a step, where the law leaves them constant.
     varies_width : bool
-    replicas : int
-    router : str
+    fleet : Fleet
     scale : float
         Factor on every step time.
     """
@@ -43,8 +44,7 @@ class Plan:
     law: Law
     drafted: int
     varies_width: bool = False
-    replicas: int = 1
-    router: Policy = "least_outstanding"
+    fleet: Fleet = field(default_factory=Fleet)
     scale: float = 1.0
 
 
@@ -63,40 +63,34 @@ def simulate(
     plan : Plan
     requests : Requests
     seed : int
-        Seed of the acceptance draws.
+        Seed of the acceptance draws, of routing and of retries.
     keep_steps : bool
         Keep a row a step.
     on_progress : callable, optional
         Called with (requests done, requests in all) about every hundredth of the run.
     """
     env = simpy.Environment()
-    total = len(requests.prompt_tokens)
-    recorder = Recorder(total, plan.replicas, keep_steps)
-    rules, width = plan.rules, plan.rules.width
+    total, replicas = len(requests.prompt_tokens), range(plan.fleet.replicas)
+    recorder = Recorder(total, plan.fleet.replicas, keep_steps)
     longest = int(np.max(requests.output_tokens))
-    replicas = [
-        Replica(
-            env,
-            number,
-            rules,
-            plan.cost,
-            plan.scale,
-            DecodeBatch(longest, width, plan.varies_width),
-            recorder,
-        )
-        for number in range(plan.replicas)
+
+    def make_batch(decoded: int) -> DecodeBatch:
+        return DecodeBatch(longest, plan.rules.width, plan.varies_width, decoded)
+
+    engines = [
+        Replica(env, number, plan.rules, plan.cost, plan.scale, make_batch, recorder)
+        for number in replicas
     ]
-    intake = Intake(requests, plan.law, rules, seed, plan.drafted)
-    arrivals = Arrivals(requests)
-    router = Router(env, arrivals, intake, replicas, plan.router, recorder, rules.request_s)
+    intake = Intake(requests, plan.law, plan.rules, seed, plan.drafted)
+    router = Router(
+        env, Arrivals(requests), intake, engines, plan.fleet, plan.rules, recorder, seed
+    )
     done = env.event()
     recorder.on_done(done, on_progress)
     env.process(router.run())
-    for replica in replicas:
-        replica.attach(router)
-        env.process(replica.run())
+    for engine in engines:
+        engine.attach(router)
     env.run(until=done)
-    for replica in replicas:
-        replica.scheduler.release_late()
-        replica.scheduler.check()
+    for engine in engines:
+        engine.close()
     return recorder

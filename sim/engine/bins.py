@@ -1,0 +1,89 @@
+"""What a replica did over time, in bins of simulated time that widen as the run gets longer."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from sim.engine.totals import StepTotals
+from sim.tables import Columns
+
+FIRST_WIDTH_S = 1.0
+MOST_BINS = 512
+
+
+class Reading(NamedTuple):
+    """The sums of a replica at the end of a bin."""
+
+    steps: int = 0
+    decode_s: float = 0.0
+    stalled_s: float = 0.0
+    n_s: float = 0.0
+    prefilling_s: float = 0.0
+    waiting_s: float = 0.0
+    blocks_s: float = 0.0
+    sequence_steps: int = 0
+    surplus: int = 0
+    first_tokens: int = 0
+    preemptions: int = 0
+    decoded: int = 0
+
+    @classmethod
+    def of(cls, totals: StepTotals, decoded: int) -> Reading:
+        """The sums as they stand, and the tokens decoded so far."""
+        return cls(decoded=decoded, **{name: getattr(totals, name) for name in cls._fields[:-1]})
+
+
+class Bins:
+    """Readings of a replica's sums at equal distances in time.
+
+    A step belongs to the bin it ends in. When there are ``MOST_BINS`` of them, pairs are joined.
+
+    Attributes
+    ----------
+    end_s : float
+        End of the bin being filled [s].
+    width_s : float
+        Width of all bins [s].
+    """
+
+    def __init__(self, totals: StepTotals) -> None:
+        self._totals = totals
+        self._readings: list[Reading] = []
+        self.width_s = self.end_s = FIRST_WIDTH_S
+
+    def close(self, now_s: float, decoded: int) -> None:
+        """Close every bin that ends by ``now_s``."""
+        reading = Reading.of(self._totals, decoded)
+        while self.end_s <= now_s:
+            self._readings.append(reading)
+            if len(self._readings) == MOST_BINS:
+                self._readings = self._readings[1::2]
+                self.width_s *= 2
+            self.end_s = (len(self._readings) + 1) * self.width_s
+
+    def columns(self, replica: int, n_blocks: int, decoded: int) -> Columns:
+        """Timeline of one replica to its last step; every column of shape (bins,)."""
+        readings = [Reading(), *self._readings, Reading.of(self._totals, decoded)]
+        rises = np.diff(np.array(readings, dtype=np.float64), axis=0)
+        sums = dict(zip(Reading._fields, rises.T, strict=True))
+        bins = len(rises)
+        ends_s = self.width_s * np.arange(1, bins + 1)
+        nothing, some = np.full(bins, np.nan), sums["sequence_steps"] > 0
+        tau = np.divide(
+            sums["decoded"] + sums["surplus"], sums["sequence_steps"], out=nothing, where=some
+        )
+        return {
+            "replica": np.full(bins, replica),
+            "start_s": ends_s - self.width_s,
+            "width_s": np.full(bins, self.width_s),
+            "steps": sums["steps"].astype(np.int64),
+            "busy_s": sums["decode_s"] + sums["stalled_s"],
+            "running": (sums["n_s"] + sums["prefilling_s"]) / self.width_s,
+            "waiting": sums["waiting_s"] / self.width_s,
+            "kv_use": sums["blocks_s"] / self.width_s / n_blocks,
+            "emitted": (sums["decoded"] + sums["first_tokens"]).astype(np.int64),
+            "tau": tau,
+            "preemptions": sums["preemptions"].astype(np.int64),
+        }

@@ -1,0 +1,44 @@
+"""Sums over the steps of one replica, as they stand at any moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class StepTotals:
+    """Sums over the steps of one replica.
+
+    Attributes
+    ----------
+    steps : int
+        Steps run.
+    decode_s, stalled_s : float
+        Time in steps that decode, and in steps that only prefill or swap [s].
+    n_s, width_s : float
+        Decoding sequences and, where their width varies, their query tokens, integrated over the
+        time in steps that decode.
+    prefilling_s, waiting_s, blocks_s : float
+        Sequences in the batch that do not decode, requests waiting, and KV blocks in use,
+        integrated over all steps.
+    blocks_peak : int
+        Most KV blocks in use during a step.
+    sequence_steps, surplus : int
+        Decode steps of single sequences, and tokens accepted beyond the end of a request.
+    first_tokens, preemptions : int
+        Tokens emitted at the end of a prefill; preemptions.
+    """
+
+    steps: int = 0
+    decode_s: float = 0.0
+    stalled_s: float = 0.0
+    n_s: float = 0.0
+    width_s: float = 0.0
+    prefilling_s: float = 0.0
+    waiting_s: float = 0.0
+    blocks_s: float = 0.0
+    blocks_peak: int = 0
+    sequence_steps: int = 0
+    surplus: int = 0
+    first_tokens: int = 0
+    preemptions: int = 0
