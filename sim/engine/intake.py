@@ -122,4 +122,4 @@ def _totals(flat: Path, offsets: Counts) -> list[Totals]:
     if some.any():
         for row, column in enumerate((flat.accepted, flat.drafted, flat.growth)):
             sums[row, some] = np.add.reduceat(column, starts[some])
-    return [Totals(*values) for values in sums.T.tolist()]
+    return list(map(Totals._make, sums.T.tolist()))

@@ -27,11 +27,13 @@ class KvBlocks:
         if rules.preemption == "never":
             reach = request.prompt_tokens + request.output_tokens - 1 + rules.slots
             blocks = max(blocks, -(-reach // rules.block_tokens))
-        in_use = sum(node.blocks for node in request.nodes if node in self._users)
+        nodes, users = request.nodes, self._users
+        in_use = sum(node.blocks for node in nodes if node in users) if nodes else 0
         if blocks - in_use > pool.free - kept:
             return False
-        hits = self._hit_prefix(request)
-        hits += self._hit_own(request, hits)
+        hits = self._hit_prefix(request) if nodes else 0
+        if request.preemptions:
+            hits += self._hit_own(request, hits)
         pool.take(blocks - hits)
         request.held = blocks
         request.computed = hits * rules.block_tokens
@@ -59,7 +61,7 @@ class KvBlocks:
 
     def _hit_own(self, request: Request, shared_hits: int) -> int:
         """Blocks of a preempted request's own run that are still cached."""
-        if not request.preemptions or shared_hits < request.shared:
+        if shared_hits < request.shared:
             return 0
         valid = self.pool.lookup(request.id)
         most = (request.prefill_tokens - 1) // self._rules.block_tokens - request.shared
@@ -78,7 +80,8 @@ class KvBlocks:
             self.pool.release(private - keeps.blocks)
             private = keeps.blocks
         self.pool.release(private, keeps)
-        self._leave_prefix(request, request.computed // self._rules.block_tokens)
+        if request.nodes:
+            self._leave_prefix(request, request.computed // self._rules.block_tokens)
 
     def _leave_prefix(self, request: Request, computed: int) -> None:
         """Drop the references on its nodes, the last first.

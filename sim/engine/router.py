@@ -66,6 +66,7 @@ class Router:
         self.env, self.arrivals, self.replicas = env, arrivals, replicas
         self._intake, self._fleet, self._recorder = intake, fleet, recorder
         self._request_s, self._seed = rules.request_s, seed
+        self._limit = fleet.queue_limit
         self._choice = make_choice(fleet, replicas, rules.max_num_seqs, seed)
         self._pulled = fleet.router == "shared_queue"
         self._deadlines = fleet.client.deadlines
@@ -175,23 +176,23 @@ class Router:
             else:
                 self._end(request.id, now_s, "failed", NO_REPLICA)
             return
-        chosen, limit = self._choose(request, now_s), self._fleet.queue_limit
-        if chosen is None:
-            if limit is not None and len(self._held) >= limit * len(self.replicas):
-                self._miss(request, now_s, "rejected", QUEUE_FULL)
-            else:
-                self._held.append(request)
-        elif limit is not None and len(chosen.scheduler.waiting) >= limit:
+        chosen, limit = self._choose(request, now_s), self._limit
+        if chosen is not None and (limit is None or len(chosen.scheduler.waiting) < limit):
+            self._hand_over(request, chosen, now_s)
+        elif chosen is not None or (
+            limit is not None and len(self._held) >= limit * len(self.replicas)
+        ):
             self._miss(request, now_s, "rejected", QUEUE_FULL)
         else:
-            self._hand_over(request, chosen, now_s)
+            self._held.append(request)
 
     def _choose(self, request: Request, now_s: float) -> Replica | None:
         self._sent += 1
         return self._choice.choose(request, self._up, self._sent - 1, now_s)
 
     def _hand_over(self, request: Request, replica: Replica, now_s: float) -> None:
-        request.ready_s = max(request.sent_s + self._request_s, now_s)
+        ready_s = request.sent_s + self._request_s
+        request.ready_s = ready_s if ready_s > now_s else now_s
         request.replica = replica.number
         replica.enqueue(request)
 
