@@ -9,10 +9,11 @@ from models.kernels import Kernels
 from models.kv_memory import KvBudget, kv_slots
 from models.step_time import Deployed, StepTime
 from models.strategies import Strategy
-from sim.engine.fleet import Fleet
+from sim.engine.fleet import Fleet, Outage
 from sim.engine.rules import Rules
 from sim.engine.simulate import Plan
 from sim.scenario.build import Deployment
+from sim.scenario.fleet import Failure
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,29 @@ class Setup:
             law=self.law,
             drafted=strategy.drafted,
             varies_width=strategy.varies_width(deployment.engine),
-            fleet=Fleet(deployment.replicas, deployment.router),
+            fleet=self.fleet(),
             scale=scale,
         )
+
+    def fleet(self) -> Fleet:
+        """Replicas, and what surrounds them."""
+        deployment = self.deployment
+        return Fleet(
+            replicas=deployment.replicas,
+            router=deployment.router,
+            refresh_s=deployment.router_refresh_s,
+            queue_limit=deployment.queue_limit,
+            client=deployment.client,
+            outages=tuple(self._outage(failure) for failure in deployment.failures),
+        )
+
+    def _outage(self, failure: Failure) -> Outage:
+        """A replica that restarts reads the weights of target and draft first."""
+        up_s, restart = None, failure.restart
+        if restart is not None:
+            weights = self.deployment.tp * (self.budget.weights_bytes + self.budget.draft_bytes)
+            up_s = failure.at_s + restart.boot_s + weights / restart.load_bytes_per_s
+        return Outage(failure.replica, failure.at_s, up_s, failure.in_flight == "resend")
 
 
 def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]) -> Setup:

@@ -42,6 +42,37 @@ def load(scenario: Scenario) -> str:
     return f"{_arrivals(workload['arrivals'])}, {workload['requests']} requests: {'; '.join(texts)}"
 
 
+def fleet(scenario: Scenario) -> str:
+    """Router, limits, patience and failures of a resolved scenario; empty where all are usual."""
+    engine, client = scenario["engine"], scenario["workload"].get("client", {})
+    parts = [f"router {engine['router']}"] if _routed(scenario) else []
+    if engine.get("router_refresh_s"):
+        parts.append(f"loads read every {number(engine['router_refresh_s'])} s")
+    if engine.get("queue_limit") is not None:
+        parts.append(f"more than {engine['queue_limit']} waiting in a replica refused")
+    for key, what in (("first_token_timeout_s", "a first token"), ("timeout_s", "an answer")):
+        if client.get(key):
+            parts.append(f"clients wait {number(client[key])} s for {what}")
+    if client.get("retries"):
+        plural = "y" if client["retries"] == 1 else "ies"
+        parts.append(f"{client['retries']} retr{plural} from {number(client['backoff_s'])} s on")
+    parts += [_failure(failure) for failure in scenario.get("failures", ())]
+    return "; ".join(parts)
+
+
+def _routed(scenario: Scenario) -> bool:
+    replicas = scenario["model"].get("replicas") or 1
+    return replicas > 1 and "router" in scenario["engine"]
+
+
+def _failure(failure: Mapping[str, Any]) -> str:
+    restart = failure.get("restart")
+    then = (
+        f"reloads at {number(restart['load_bytes_per_s'] / 1e9)} GB/s" if restart else "stays down"
+    )
+    return f"replica {failure['replica']} dies at {number(failure['at_s'])} s and {then}"
+
+
 def _arrivals(arrivals: Mapping[str, Any]) -> str:
     kind = arrivals["kind"]
     if kind == "closed_loop":

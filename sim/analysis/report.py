@@ -57,6 +57,8 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         yield from paragraph(document["question"], width, "title", "")
     yield from paragraph(describe.deployment(scenario), width, "title")
     yield from paragraph(describe.load(scenario), width)
+    if describe.fleet(scenario):
+        yield from paragraph(describe.fleet(scenario), width)
     varied = describe.varied(row["point"] for row in document["rows"])
     if varied:
         yield from paragraph(f"varied: {varied} (first values above)", width)

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from sim.scenario.client import Client
-
-Policy = Literal[
-    "round_robin", "least_outstanding", "power_of_two", "prefix_affinity", "shared_queue"
-]
+from sim.scenario.fleet import Client, RouterPolicy
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Fleet:
     """
 
     replicas: int = 1
-    router: Policy = "least_outstanding"
+    router: RouterPolicy = "least_outstanding"
     refresh_s: float = 0.0
     queue_limit: int | None = None
     client: Client = field(default_factory=Client)

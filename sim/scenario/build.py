@@ -13,8 +13,9 @@ from models.profile import Profile
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
 from models.transformer import Transformer
-from sim.scenario.checks import blame, check_split, check_strategies, check_workload
+from sim.scenario.checks import blame, check_fleet, check_split, check_strategies, check_workload
 from sim.scenario.dump import plain
+from sim.scenario.fleet import Client, Failure, RouterPolicy
 from sim.scenario.schema import Scenario
 
 LONGEST_DEFAULT_TOKENS = 32_768
@@ -36,6 +37,8 @@ class Deployment:
         The user set it, so it holds for every strategy.
     max_num_batched_tokens, max_model_len : int
         Most tokens a step, and of prompt and output together.
+    router, router_refresh_s, queue_limit, client, failures
+        What surrounds the engines, as in the scenario.
     top_p : bool
         Top-p sampling is on.
     price_per_gpu_hour : float
@@ -57,7 +60,11 @@ class Deployment:
     max_num_seqs_given: bool
     max_num_batched_tokens: int
     max_model_len: int
-    router: Literal["round_robin", "least_outstanding"]
+    router: RouterPolicy
+    router_refresh_s: float
+    queue_limit: int | None
+    client: Client
+    failures: tuple[Failure, ...]
     top_p: bool
     price_per_gpu_hour: float
 
@@ -117,6 +124,7 @@ def build(scenario: Scenario) -> Deployment:
     check_split(scenario.model, accelerator, profile, target)
     check_workload(scenario.workload)
     replicas, gpus = _gpus(scenario)
+    check_fleet(scenario, replicas)
     size: Literal["large", "small"] = "large" if accelerator.large_batch_defaults else "small"
     price = hardware.price_per_gpu_hour
     basis = accelerator.profile_basis
@@ -139,6 +147,10 @@ def build(scenario: Scenario) -> Deployment:
         max_num_batched_tokens=asked.max_num_batched_tokens or engine.max_num_batched_tokens[size],
         max_model_len=_max_model_len(scenario, target),
         router=asked.router,
+        router_refresh_s=asked.router_refresh_s,
+        queue_limit=asked.queue_limit,
+        client=scenario.workload.client,
+        failures=scenario.failures,
         top_p=_top_p(scenario, target),
         price_per_gpu_hour=accelerator.price_per_gpu_hour if price is None else price,
     )

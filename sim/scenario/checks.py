@@ -14,7 +14,7 @@ from models.strategies import Strategy
 from models.strict_yaml import InputError
 from models.transformer import Transformer
 from sim.scenario.distributions import ClosedLoop
-from sim.scenario.schema import Model
+from sim.scenario.schema import Model, Scenario
 from sim.scenario.workload import Workload
 
 if TYPE_CHECKING:
@@ -84,6 +84,29 @@ def check_workload(workload: Workload) -> None:
             f"must be at least the {arrivals.users} users, got {workload.requests}",
             "workload.requests",
         )
+
+
+def check_fleet(scenario: Scenario, replicas: int) -> None:
+    """Refuse failures of replicas there are not, and a refresh of what the router never reads.
+
+    Raises
+    ------
+    ModelError
+        With the dotted key at fault.
+    """
+    engine = scenario.engine
+    if engine.router_refresh_s and engine.router in ("round_robin", "shared_queue"):
+        raise ModelError(
+            f"router {engine.router} does not read loads now and then, "
+            f"got {engine.router_refresh_s:g}",
+            "engine.router_refresh_s",
+        )
+    for index, failure in enumerate(scenario.failures):
+        if failure.replica >= replicas:
+            raise ModelError(
+                f"there are {replicas} replicas, counted from 0, got {failure.replica}",
+                f"failures[{index}].replica",
+            )
 
 
 def check_strategies(

@@ -8,7 +8,8 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from models.schema import Dtype, Fraction, Frozen, KvDtype
 from models.strategies import Strategy, strategy_types
-from sim.scenario.distributions import word_or_number
+from sim.scenario.distributions import Seconds, word_or_number
+from sim.scenario.fleet import Failure, RouterPolicy
 from sim.scenario.workload import Workload
 
 BASELINE = "autoregressive"
@@ -88,8 +89,18 @@ class EngineChoice(Frozen):
     gpu_memory_utilization: Fraction = Field(
         default=0.9, description="Share of GPU memory the engine may use."
     )
-    router: Literal["round_robin", "least_outstanding"] = Field(
+    router: RouterPolicy = Field(
         default="least_outstanding", description="Which replica gets the next request."
+    )
+    router_refresh_s: Seconds = Field(
+        default=0.0,
+        description="Age at which the router reads the load of the replicas anew [s]; 0: exact.",
+    )
+    queue_limit: int | None = Field(
+        default=None,
+        ge=0,
+        le=10_000_000,
+        description="Requests waiting in a replica beyond which it refuses more (HTTP 429).",
     )
 
 
@@ -145,6 +156,9 @@ class Scenario(Frozen):
         min_length=1,
         max_length=64,
         description="Strategies compared; plain decoding is put first where none is listed.",
+    )
+    failures: tuple[Failure, ...] = Field(
+        default=(), max_length=1000, description="Replicas that die, and how they come back."
     )
     slo: Slo = Field(default=Slo(), description="What the service must hold.")
     run: Run = Field(default=Run(), description="How it is simulated.")

@@ -37,7 +37,9 @@ engine:
   # max_num_batched_tokens: 8192  # most tokens a step; default the engine's
   # max_model_len: 32768          # longest prompt plus output; default the model's, at most this
   # gpu_memory_utilization: 0.9
-  # router: least_outstanding     # or round_robin
+  # router: least_outstanding     # round_robin, power_of_two, prefix_affinity, shared_queue
+  # router_refresh_s: 0           # how old the loads may be that it knows; 0: exact
+  # queue_limit: 200              # requests waiting in a replica; more are refused (HTTP 429)
 
 workload:
   arrivals: {{kind: poisson, rate_per_s: 4}}
@@ -58,6 +60,13 @@ workload:
       prompt_tokens: {{kind: normal, mean: 900, sd: 100}}        # or {{kind: fixed, value: 900}}
       output_tokens: {{kind: empirical, values: [60, 120, 300], weights: [2, 5, 1]}}
       domain: sql                 # acceptance may differ by domain, see below
+
+  # client: {{timeout_s: 60, first_token_timeout_s: 10, retries: 2, backoff_s: 1,
+  #          backoff_factor: 2, jitter: 0.5}}
+
+# Replicas that die; requests they had are sent again, or lost with `in_flight: lose`.
+# failures:
+#   - {{replica: 0, at_s: 600, restart: {{load_bytes_per_s: 5e9, boot_s: 30}}, in_flight: resend}}
 
 # Plain decoding is the baseline. `label: name` renames a row, `hypothetical: true` allows what the
 # engine version cannot run. Acceptance is published unless you state yours, in one of these ways:

@@ -21,6 +21,7 @@ from sim.scenario.distributions import (
     TokenCount,
     word_or_number,
 )
+from sim.scenario.fleet import Client
 
 SHARE_TOLERANCE = 1e-6
 
@@ -71,6 +72,9 @@ class Workload(Frozen):
     sampling: Literal["default", "greedy", "top_p"] = Field(
         default="default",
         description="Decoding at temperature 0, with top-p, or as the model's own config says.",
+    )
+    client: Client = Field(
+        default=Client(), description="Patience of clients: time-outs and retries."
     )
     streams: tuple[Stream, ...] = Field(
         default=(Stream(),), min_length=1, max_length=1000, description="Kinds of traffic."
