@@ -40,3 +40,9 @@ def step_columns(recorder: Recorder) -> Columns:
         raise ValueError("the run kept no steps")
     by_column = list(zip(*recorder.rows, strict=True)) or [()] * len(_STEP_COLUMNS)
     return {name: np.array(column) for name, column in zip(_STEP_COLUMNS, by_column, strict=True)}
+
+
+def timeline_columns(recorder: Recorder, n_blocks: int) -> Columns:
+    """The timeline of one run, replica by replica; every column of shape (bins,)."""
+    parts = [bins.columns(number, n_blocks) for number, bins in enumerate(recorder.bins)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -63,9 +63,15 @@ class Bins:
                 self.width_s *= 2
             self.end_s = (len(self._readings) + 1) * self.width_s
 
-    def columns(self, replica: int, n_blocks: int, decoded: int) -> Columns:
+    def finish(self, decoded: int) -> None:
+        """The run is over: close the bin being filled, where something is in it."""
+        reading = Reading.of(self._totals, decoded)
+        if reading != (self._readings or [Reading()])[-1]:
+            self._readings.append(reading)
+
+    def columns(self, replica: int, n_blocks: int) -> Columns:
         """Timeline of one replica to its last step; every column of shape (bins,)."""
-        readings = [Reading(), *self._readings, Reading.of(self._totals, decoded)]
+        readings = [Reading(), *self._readings]
         rises = np.diff(np.array(readings, dtype=np.float64), axis=0)
         sums = dict(zip(Reading._fields, rises.T, strict=True))
         bins = len(rises)

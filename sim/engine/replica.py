@@ -126,6 +126,7 @@ class Replica:
         self._take_out()
         self.scheduler.release_late()
         self.scheduler.check()
+        self.recorder.bins[self.number].finish(self.batch.decoded)
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """SimPy process of this replica; ends with its life, or the simulation."""

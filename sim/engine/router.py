@@ -137,7 +137,8 @@ class Router:
         while self.next_s <= until_s:
             if events and events[0].due_s <= arrivals.next_s:
                 event = heappop(events)
-                event.act(event.due_s)
+                if event.attempt is None or not self._over(event.attempt):
+                    event.act(event.due_s)
             else:
                 now_s, row = arrivals.pop()
                 self._arrive(row, now_s)
