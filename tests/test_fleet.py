@@ -138,14 +138,27 @@ def test_retries_back_off_and_count_as_attempts():
     assert run.log.arrival_s == [0.0]
 
 
-def test_a_retry_may_be_served_and_its_wait_counts_from_the_first_attempt():
-    client = Client(timeout_s=2.0, retries=1, backoff_s=7.0, jitter=0.0)
-    requests = replace(poisson(1.0, 2), arrival_s=np.array([0.0, 0.5]))
-    requests = replace(requests, prompt_tokens=np.array([1, 1]), output_tokens=np.array([9, 1]))
+def test_who_gave_up_leaves_the_batch_when_its_step_ends():
+    """It gives up at 2.6 s and leaves at 3 s; the next one has its place from then on."""
+    client = Client(timeout_s=2.6, retries=1, backoff_s=7.0, jitter=0.0)
+    requests = replace(poisson(1.0, 2), arrival_s=np.array([0.0, 1.5]))
+    requests = replace(requests, output_tokens=np.array([9, 1]))
     run = serve(requests, Fleet(1, client=client), Cost(1.0), max_num_seqs=1)
     assert run.log.status == ["timed_out", "finished"]
+    assert run.log.schedule_s[1] == 3.0
     assert run.log.attempts == [2, 1]
-    assert run.log.discarded_tokens[0] == 3 + 2
+    assert run.log.discarded_tokens == [3 + 2, 0]
+
+
+def test_a_second_attempt_may_succeed_and_latency_counts_from_the_first():
+    client = Client(retries=1, backoff_s=7.0, jitter=0.0)
+    requests = replace(poisson(1.0, 3), arrival_s=np.array([0.0, 0.5, 0.6]))
+    requests = replace(requests, output_tokens=np.array([3, 1, 1]))
+    run = serve(requests, Fleet(1, queue_limit=1, client=client), Cost(1.0), max_num_seqs=1)
+    assert run.log.status == ["finished"] * 3
+    assert run.log.attempts == [1, 1, 2]
+    assert run.log.arrival_s[2] == 0.6
+    assert run.log.finish_s[2] == pytest.approx(0.6 + 7.0 + 1.0)
 
 
 # Outages

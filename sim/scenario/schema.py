@@ -98,7 +98,7 @@ class EngineChoice(Frozen):
     )
     queue_limit: int | None = Field(
         default=None,
-        ge=0,
+        ge=1,
         le=10_000_000,
         description="Requests waiting in a replica beyond which it refuses more (HTTP 429).",
     )
