@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.engine.totals import StepTotals
+from sim.histogram import LogHistogram
 from sim.tables import Columns
 
 FIRST_WIDTH_S = 1.0
@@ -23,16 +24,17 @@ class Reading(NamedTuple):
     prefilling_s: float = 0.0
     waiting_s: float = 0.0
     blocks_s: float = 0.0
-    sequence_steps: int = 0
     surplus: int = 0
     first_tokens: int = 0
+    resumed: int = 0
     preemptions: int = 0
+    gaps: int = 0
     decoded: int = 0
 
     @classmethod
-    def of(cls, totals: StepTotals, decoded: int) -> Reading:
-        """The sums as they stand, and the tokens decoded so far."""
-        return cls(decoded=decoded, **{name: getattr(totals, name) for name in cls._fields[:-1]})
+    def of(cls, totals: StepTotals, gaps: int, decoded: int) -> Reading:
+        """The sums as they stand, and the chunk gaps and tokens decoded so far."""
+        return cls._make((*(getattr(totals, name) for name in cls._fields[:-2]), gaps, decoded))
 
 
 class Bins:
@@ -48,14 +50,14 @@ class Bins:
         Width of all bins [s].
     """
 
-    def __init__(self, totals: StepTotals) -> None:
-        self._totals = totals
+    def __init__(self, totals: StepTotals, gaps: LogHistogram) -> None:
+        self._totals, self._gaps = totals, gaps
         self._readings: list[Reading] = []
         self.width_s = self.end_s = FIRST_WIDTH_S
 
     def close(self, now_s: float, decoded: int) -> None:
         """Close every bin that ends by ``now_s``."""
-        reading = Reading.of(self._totals, decoded)
+        reading = Reading.of(self._totals, self._gaps.count, decoded)
         while self.end_s <= now_s:
             self._readings.append(reading)
             if len(self._readings) == MOST_BINS:
@@ -65,7 +67,7 @@ class Bins:
 
     def finish(self, decoded: int) -> None:
         """The run is over: close the bin being filled, where something is in it."""
-        reading = Reading.of(self._totals, decoded)
+        reading = Reading.of(self._totals, self._gaps.count, decoded)
         if reading != (self._readings or [Reading()])[-1]:
             self._readings.append(reading)
 

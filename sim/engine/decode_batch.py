@@ -72,7 +72,7 @@ class DecodeBatch:
         ValueError
             If its path is longer than the span.
         """
-        sums = request.path.sums[:, request.next_step :] if request.next_step else request.path.sums
+        sums = request.path.sums_from(request.next_step)
         n_steps = sums.shape[1]
         if n_steps > self._mask:
             raise ValueError(f"a path of {n_steps} steps is longer than the span {self._mask}")
@@ -88,7 +88,7 @@ class DecodeBatch:
         self.n -= 1
         request.run_steps(self.step - request.start_step)
         self.ctx -= request.context
-        self._add(-request.path.sums[:, request.next_step :])
+        self._add(-request.path.sums_from(request.next_step))
         request.finish_step = 0
 
     def _add(self, sums: Counts) -> None:

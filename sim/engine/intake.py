@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.acceptance import Law
-from sim.engine.path import Counts, Path, Totals, flat_path
+from sim.engine.path import Counts, Totals, flat_path
 from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
 from sim.scenario.workload import Requests
@@ -67,7 +67,7 @@ class Intake:
             rows.keeps[first:last].tolist(),
             paths.offsets.tolist(),
             paths.offsets[1:].tolist(),
-            _totals(flat, paths.offsets),
+            Totals.of_each(flat, paths.offsets),
             strict=False,
         )
         for number, column in enumerate(columns, first):
@@ -113,13 +113,3 @@ class Intake:
         computed = request.prompt_tokens + request.output_tokens - 1
         blocks = computed // self._rules.block_tokens - self._rules.drop_matched_block
         return Node(key, blocks - request.shared) if blocks > request.shared else None
-
-
-def _totals(flat: Path, offsets: Counts) -> list[Totals]:
-    """Sums over each request's steps."""
-    starts, some = offsets[:-1], np.diff(offsets) > 0
-    sums = np.zeros((3, len(starts)), dtype=np.int64)
-    if some.any():
-        for row, column in enumerate((flat.accepted, flat.drafted, flat.growth)):
-            sums[row, some] = np.add.reduceat(column, starts[some])
-    return list(map(Totals._make, sums.T.tolist()))

@@ -12,38 +12,48 @@ from sim.engine.rules import Rules
 
 Counts = NDArray[np.int64]
 
+VARYING_ROWS = 6
+"""Rows of ``Path.counts`` where the width varies."""
+
 
 class Path(NamedTuple):
     """Decode steps of one request, or of several laid end to end.
 
     Attributes
     ----------
-    sums : int64, shape (2 or 4, steps)
-        What a batch adds up over its sequences: tokens emitted, KV blocks added at the start of
-        the step and, where the width varies, query tokens and query tokens x context.
-    accepted, drafted : int64, shape (steps,)
-        Draft tokens.
+    counts : int64, shape (4 or 6, steps)
+        Tokens emitted; KV blocks added at the start of the step; where the width varies, query
+        tokens and query tokens x context; draft tokens accepted; draft tokens.
     """
 
-    sums: Counts
-    accepted: Counts
-    drafted: Counts
+    counts: Counts
 
     @property
     def emitted(self) -> Counts:
         """Tokens each step emits."""
-        row: Counts = self.sums[0]
+        row: Counts = self.counts[0]
+        return row
+
+    @property
+    def accepted(self) -> Counts:
+        """Draft tokens each step accepts."""
+        row: Counts = self.counts[-2]
         return row
 
     @property
     def growth(self) -> Counts:
         """KV blocks each step adds."""
-        row: Counts = self.sums[1]
+        row: Counts = self.counts[1]
         return row
+
+    def sums_from(self, first: int) -> Counts:
+        """What a batch adds up over its sequences, from step ``first`` on."""
+        rows: Counts = self.counts[:-2, first:]
+        return rows
 
     def cut(self, first: int, last: int | None = None) -> Path:
         """Steps ``first`` to ``last``."""
-        return Path(self.sums[:, first:last], self.accepted[first:last], self.drafted[first:last])
+        return Path(self.counts[:, first:last])
 
 
 class Totals(NamedTuple):
@@ -56,7 +66,17 @@ class Totals(NamedTuple):
     @classmethod
     def of(cls, path: Path) -> Totals:
         """Sums of one path."""
-        return cls(int(path.accepted.sum()), int(path.drafted.sum()), int(path.growth.sum()))
+        sums = path.counts.sum(axis=1).tolist()
+        return cls(sums[-2], sums[-1], sums[1])
+
+    @classmethod
+    def of_each(cls, path: Path, offsets: Counts) -> list[Totals]:
+        """Sums over the steps ``[offsets[r]:offsets[r + 1]]`` of each request."""
+        starts, some = offsets[:-1], np.diff(offsets) > 0
+        sums = np.zeros((3, len(starts)), dtype=np.int64)
+        if some.any():
+            sums[:, some] = np.add.reduceat(path.counts[[-2, -1, 1]], starts[some], axis=1)
+        return list(map(cls._make, sums.T.tolist()))
 
 
 def flat_path(paths: Paths, prompt: Counts, rules: Rules, drafted: int) -> Path:
@@ -80,16 +100,9 @@ def flat_path(paths: Paths, prompt: Counts, rules: Rules, drafted: int) -> Path:
     context += np.repeat(prompt + 1 - context[starts], lengths)
     growth = block_growth(context, starts, prompt, rules)
     constant = np.broadcast_to(np.int64(drafted), paths.emitted.shape)
-    return Path(
-        _sums(paths.emitted, growth, paths.width, context),
-        paths.accepted,
-        constant if paths.drafted is None else paths.drafted,
-    )
-
-
-def _sums(emitted: Counts, growth: Counts, width: Counts | None, context: Counts) -> Counts:
-    varying = () if width is None else (width, width * context)
-    return np.stack((emitted, growth, *varying))
+    drafts = constant if paths.drafted is None else paths.drafted
+    varying = () if paths.width is None else (paths.width, paths.width * context)
+    return Path(np.stack((paths.emitted, growth, *varying, paths.accepted, drafts)))
 
 
 def block_growth(context: Counts, starts: Counts, prefilled: Counts, rules: Rules) -> Counts:
@@ -134,10 +147,12 @@ def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: 
         return path.cut(0, 0)
     ends = np.cumsum(path.emitted)
     n_steps = int(np.searchsorted(ends, missing)) + 1
-    rest = path.cut(0, n_steps)
-    emitted = rest.emitted.copy()
+    rest = Path(path.counts[:, :n_steps].copy())
+    emitted = rest.emitted
     emitted[-1] -= int(ends[n_steps - 1]) - missing
     context = produced_ctx + np.cumsum(emitted) - emitted
-    growth = block_growth(context, np.zeros(1, dtype=np.int64), np.array([prefilled]), rules)
-    width = rest.sums[2] if len(rest.sums) > 2 else None
-    return rest._replace(sums=_sums(emitted, growth, width, context))
+    starts = np.zeros(1, dtype=np.int64)
+    rest.counts[1] = block_growth(context, starts, np.array([prefilled]), rules)
+    if len(rest.counts) == VARYING_ROWS:
+        rest.counts[3] = rest.counts[2] * context
+    return rest

@@ -92,8 +92,8 @@ class Recorder:
         One a replica.
     bins : list of Bins
         The same over time.
-    itl : LogHistogram
-        Gaps between stream chunks.
+    gaps : list of LogHistogram
+        Gaps between stream chunks of each replica.
     rows : list of tuple or None
         Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
     """
@@ -101,13 +101,18 @@ class Recorder:
     def __init__(self, total: int, replicas: int, keep_steps: bool) -> None:
         self.log = RequestLog(total)
         self.totals = [StepTotals() for _ in range(replicas)]
-        self.bins = [Bins(totals) for totals in self.totals]
-        self.itl = LogHistogram()
+        self.gaps = [LogHistogram() for _ in range(replicas)]
+        self.bins = [Bins(*both) for both in zip(self.totals, self.gaps, strict=True)]
         self.rows: list[StepRow] | None = [] if keep_steps else None
         self._left = total
         self._done: simpy.Event | None = None
         self._progress: Callable[[int, int], None] | None = None
         self._report_every = max(total // 100, 1)
+
+    @property
+    def itl(self) -> LogHistogram:
+        """Gaps between stream chunks."""
+        return LogHistogram.merged(self.gaps)
 
     def on_done(self, done: simpy.Event, progress: Callable[[int, int], None] | None) -> None:
         """Trigger ``done`` when every request is finished or rejected; report on the way."""

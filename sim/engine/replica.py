@@ -73,7 +73,7 @@ class Replica:
         self.now_s = self._known_s = now_s
         self.outstanding = 0
         self._idled_for: Request | None = None
-        self.gaps = Gaps(self.recorder.itl)
+        self.gaps = Gaps(self.recorder.gaps[self.number])
         self._leaving: list[Request] = []
 
     def attach(self, router: Router) -> None:
@@ -232,7 +232,6 @@ class Replica:
         if n:
             totals.decode_s += seconds
             totals.n_s += n * seconds
-            totals.sequence_steps += n
             if batch.varies_width:
                 totals.width_s += batch.query_tokens * seconds
             gaps = self.gaps
@@ -280,6 +279,7 @@ class Replica:
     def _first_token(self, request: Request, end: float) -> None:
         self.totals.first_tokens += 1
         if not request.emit_after_prefill(self.rules):
+            self.totals.resumed += 1
             self.gaps.add(end - request.last_emit_s, 1)
         elif not request.gone:
             self.recorder.log.first_token_s[request.id] = end

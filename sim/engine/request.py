@@ -116,7 +116,7 @@ class Request:
 
     def run_rest(self) -> None:
         """Count all steps left as run."""
-        left = len(self.path.emitted) - self.next_step
+        left = self.path.counts.shape[1] - self.next_step
         if self.next_step:
             self.run_steps(left)
             return

@@ -69,6 +69,7 @@ class Router:
         self._limit = fleet.queue_limit
         self._choice = make_choice(fleet, replicas, rules.max_num_seqs, seed)
         self._pulled = fleet.router == "shared_queue"
+        self._ahead = not arrivals.waits and not self._pulled
         self._deadlines = fleet.client.deadlines
         self._up = list(replicas)
         self._returns = self._sent = 0
@@ -128,8 +129,10 @@ class Router:
         if events and events[0].due_s < next_s:
             next_s = events[0].due_s
         self.next_s = next_s
-        unknown = self.arrivals.waits or (self._pulled and self._held)
-        self.horizon_s = -INF if unknown else next_s
+        self.horizon_s = next_s if self._ahead or (self._pulled and not self._waits()) else -INF
+
+    def _waits(self) -> bool:
+        return self.arrivals.waits or bool(self._held)
 
     def deliver(self, until_s: float) -> None:
         """Let everything happen that is due by ``until_s``, in order."""
@@ -142,7 +145,10 @@ class Router:
             else:
                 now_s, row = arrivals.pop()
                 self._arrive(row, now_s)
-            self._look()
+            if events or not self._ahead:
+                self._look()
+            else:
+                self.next_s = self.horizon_s = arrivals.next_s
 
     # Sending
 

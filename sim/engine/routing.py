@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Protocol
 
 from sim.engine.fleet import Fleet
@@ -53,17 +54,18 @@ class Loads:
     def __init__(self, replicas: list[Replica], refresh_s: float) -> None:
         self._replicas, self._refresh_s = replicas, refresh_s
         self._known: list[int] = []
-        self._stale_s = -math.inf
+        self._stale_s = -math.inf if refresh_s else math.inf
+        self.of: Callable[[Replica], int] = self._last if refresh_s else attrgetter("outstanding")
+        """Load of a replica, as last read."""
 
     def read(self, now_s: float) -> None:
         """Look at the replicas, if the last look is too long ago."""
-        if self._refresh_s and now_s >= self._stale_s:
+        if now_s >= self._stale_s:
             self._known = [replica.outstanding for replica in self._replicas]
             self._stale_s = now_s + self._refresh_s
 
-    def of(self, replica: Replica) -> int:
-        """Load of a replica, as last read."""
-        return self._known[replica.number] if self._refresh_s else replica.outstanding
+    def _last(self, replica: Replica) -> int:
+        return self._known[replica.number]
 
     def least(self, up: Sequence[Replica]) -> Replica:
         """The replica with the fewest, ties to the lowest number."""

@@ -23,10 +23,11 @@ class StepTotals:
         integrated over all steps.
     blocks_peak : int
         Most KV blocks in use during a step.
-    sequence_steps, surplus : int
-        Decode steps of single sequences, and tokens accepted beyond the end of a request.
-    first_tokens, preemptions : int
-        Tokens emitted at the end of a prefill; preemptions.
+    surplus : int
+        Tokens accepted beyond the end of a request.
+    first_tokens, resumed, preemptions : int
+        Tokens emitted at the end of a prefill, how many of them were not the first of their
+        request, and preemptions.
     """
 
     steps: int = 0
@@ -38,7 +39,7 @@ class StepTotals:
     waiting_s: float = 0.0
     blocks_s: float = 0.0
     blocks_peak: int = 0
-    sequence_steps: int = 0
     surplus: int = 0
     first_tokens: int = 0
+    resumed: int = 0
     preemptions: int = 0
