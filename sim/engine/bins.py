@@ -78,10 +78,9 @@ class Bins:
         sums = dict(zip(Reading._fields, rises.T, strict=True))
         bins = len(rises)
         ends_s = self.width_s * np.arange(1, bins + 1)
-        nothing, some = np.full(bins, np.nan), sums["sequence_steps"] > 0
-        tau = np.divide(
-            sums["decoded"] + sums["surplus"], sums["sequence_steps"], out=nothing, where=some
-        )
+        # Every decode step of a sequence ends one gap; so does the token of a resumed prefill.
+        accepted, steps = sums["decoded"] + sums["surplus"], sums["gaps"] - sums["resumed"]
+        tau = np.divide(accepted, steps, out=np.full(bins, np.nan), where=steps > 0)
         return {
             "replica": np.full(bins, replica),
             "start_s": ends_s - self.width_s,
