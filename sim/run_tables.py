@@ -23,6 +23,8 @@ def request_columns(recorder: Recorder, requests: Requests) -> Columns:
         "status": np.array([_STATUS[status] for status in log.status], dtype=np.int8),
         "prompt_tokens": requests.prompt_tokens,
         "output_tokens": requests.output_tokens,
+        "attempts": np.ones(log.total, dtype=np.int64),
+        "discarded_tokens": np.zeros(log.total, dtype=np.int64),
     }
     columns |= {name: np.array(getattr(log, name), dtype=np.float64) for name in _TIMES}
     return columns | {name: np.array(getattr(log, name), dtype=np.int64) for name in _COUNTS}

@@ -8,11 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from sim.analysis import metrics, steady
-from sim.analysis.metrics import Summary, Window
+from sim.analysis.metrics import NO_LATENCY, Window
+from sim.analysis.slo import Objective, goodput_req_s, objectives, row_slo
+from sim.analysis.streams import Kind, by_stream
+from sim.analysis.windows import sliding
 from sim.histogram import LogHistogram
 from sim.tables import Columns
 
-NO_LATENCY = dict.fromkeys(Summary._fields)
+ONE_STREAM = (Kind("all"),)
 
 
 def measure(
@@ -23,6 +26,9 @@ def measure(
     open_loop: bool,
     warmup: Literal["auto"] | float = "auto",
     slo: Mapping[str, Any] | None = None,
+    streams: Sequence[Kind] = ONE_STREAM,
+    stationary: bool = True,
+    window_s: float = 300.0,
 ) -> dict[str, Any]:
     """Measure the replications of one strategy at one point.
 
@@ -39,22 +45,36 @@ def measure(
     warmup : "auto" or float
         As in ``steady.without_warmup``.
     slo : mapping, optional
-        Bounds such as ``{"ttft_s": {"p95": 0.5}, "attainment": 0.99}``; no bounds, no ``slo``.
+        Bounds such as ``{"ttft_s": {"p95": 0.5}, "attainment": 0.99}``, and ``classes`` of them;
+        no bounds, no ``slo``.
+    streams : sequence of Kind
+        The traffic streams, by their code in the table.
+    stationary : bool
+        The arrival rate does not change with time. Where it does there is no steady state: an
+        ``auto`` warm-up drops nothing, no run is short, and ``steady.overloaded`` tells whether
+        it is saturated.
+    window_s : float
+        Length of the sliding windows [s].
 
     Returns
     -------
     dict
-        JSON-ready keys of a result row, from ``ttft_s`` to ``saturated``, and ``slo``. Latencies
-        pool the requests of all replications after warm-up and are None when saturated; rates
-        average over replications; counts and preemptions add up, warm-up included.
+        JSON-ready keys of a result row, from ``ttft_s`` to ``saturated``, and ``slo``,
+        ``streams`` and ``windows``. Latencies pool the requests of all replications after warm-up
+        and are None when saturated; rates average over replications; counts and preemptions add
+        up, warm-up included; windows cover the whole run.
     """
+    if warmup == "auto" and not stationary:
+        warmup = 0.0
     kept = [steady.without_warmup(run, warmup) for run in runs]
     windows = [steady.window(part) for part in kept]
     if not open_loop:
         windows = [steady.whole_run(run) for run in runs]
     spans = [steady.arrival_span(run) for run in runs]
     pooled, everything = _concatenate(kept), _concatenate(runs)
-    full = open_loop and 2 * sum(steady.saturated(run) for run in runs) >= len(runs)
+    asked = objectives(slo or {}, [stream.slo_class for stream in streams])
+    too_much = steady.saturated if stationary else steady.overloaded
+    full = open_loop and 2 * sum(too_much(run) for run in runs) >= len(runs)
     tok_per_s = _mean(metrics.tok_per_s, runs, windows)
     row: dict[str, Any] = {
         name: NO_LATENCY if full else metrics.summary(latency(pooled))._asdict()
@@ -72,13 +92,32 @@ def measure(
         "prefix_hit_rate": metrics.prefix_hit_rate(pooled),
         "preemptions": metrics.preemptions(everything),
         **metrics.counts(everything),
+        "resent": metrics.resent(everything),
         "saturated": full,
         "measured": len(pooled["arrival_s"]),
-        "short_run": any(
-            steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs
-        ),
+        "short_run": stationary
+        and any(steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs),
     }
-    return row | {"slo": _slo(row, kept, windows, slo or {})}
+    return row | {
+        "slo": _level(asked, kept, windows, slo or {}, full),
+        "streams": by_stream(everything, pooled, streams, asked, full),
+        "windows": sliding(runs, window_s, asked, full),
+    }
+
+
+def _level(
+    asked: Sequence[Objective],
+    kept: Sequence[Columns],
+    windows: Sequence[Window],
+    slo: Mapping[str, Any],
+    saturated: bool,
+) -> dict[str, Any] | None:
+    """The service level over all replications; None where no bound is stated."""
+    if not asked:
+        return None
+    goodput = _mean(lambda table, over: goodput_req_s(table, asked, over), kept, windows)
+    level = row_slo(asked, _concatenate(kept), slo["attainment"], saturated)
+    return {"goodput_req_s": goodput, **level}
 
 
 def _concatenate(tables: Sequence[Columns]) -> Columns:
@@ -93,33 +132,3 @@ def _mean(
     rates = [rate(table, over) for table, over in zip(tables, windows, strict=True)]
     known = [value for value in rates if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _slo(
-    row: Mapping[str, Any],
-    kept: Sequence[Columns],
-    windows: Sequence[Window],
-    slo: Mapping[str, Any],
-) -> dict[str, Any] | None:
-    """Every stated quantile must hold, and the share of requests within the loosest of each."""
-    stated = {name: value for name, value in slo.items() if isinstance(value, Mapping)}
-    if not stated:
-        return None
-    target = slo["attainment"]
-    bounds = {name: max(value.values()) for name, value in stated.items()}
-    attainment = metrics.slo_attainment(_concatenate(kept), bounds)
-    missed = [
-        f"{name[:-2].upper()} {statistic} over {1e3 * bound:g} ms"
-        for name, value in stated.items()
-        for statistic, bound in value.items()
-        if row[name][statistic] is not None and row[name][statistic] > bound
-    ]
-    return {
-        "attainment": attainment,
-        "goodput_req_s": _mean(
-            lambda table, over: metrics.goodput_req_s(table, bounds, over), kept, windows
-        ),
-        "target": target,
-        "missed": missed,
-        "met": not row["saturated"] and not missed and (attainment or 0.0) >= target,
-    }
