@@ -9,6 +9,8 @@ from sim.analysis.layout import Column, Group, Line, table
 from sim.analysis.verdict import Row, best, number, percent
 from sim.analysis.windows import FEW
 
+_LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("E2E", "e2e_s"))
+
 
 def worst_window(row: Row) -> str | None:
     """The worst window of a row in one line; None where there is none to tell of.
@@ -21,7 +23,7 @@ def worst_window(row: Row) -> str | None:
     length, worst = duration(windows["window_s"]), windows["worst"]
     if worst is None:
         return f"worst {length}: none holds {FEW} requests"
-    told = [f"{name} p95 {_ms(worst[key])} ms" for name, key in _LATENCIES[:2]]
+    told = [f"{name} p95 {_ms(worst[f'{key}_p95'])} ms" for name, key in _LATENCIES[:2]]
     if worst["attainment"] is not None:
         told.append(f"{percent(worst['attainment'])} within the SLO")
     return f"worst {length} (from {clock(worst['start_s'])}): {', '.join(told)}"
@@ -61,9 +63,6 @@ def _groups(parts: Sequence[Row]) -> list[Group]:
         ),
         Group("SLO", [Column("within", [percent(slo.get("attainment")) for slo in levels])]),
     ]
-
-
-_LATENCIES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("E2E", "e2e_s"))
 
 
 def _ms(seconds: float | None) -> str:
