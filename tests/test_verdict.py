@@ -67,6 +67,9 @@ def test_what_cannot_pay_off_is_not_given_a_target():
         ({"measured": 12}, "only 12 requests measured"),
         ({"kv_tokens": 29000, "max_model_len": 32768}, "KV holds 29000 tokens, under max_model"),
         ({"rejected": 1, "rejected_because": {"too long": 1}}, "1 request rejected: 1 too long"),
+        ({"timed_out": 12, "failed": 3}, "12 requests timed out; 3 lost with a replica"),
+        ({"timed_out": 1}, "; 1 request timed out"),
+        ({"resent": 37}, "; 37 sent again"),
     ],
 )
 def test_notes(changes, note):
