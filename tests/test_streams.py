@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rows import requests
 
-from models.strict_yaml import load_yaml
+from models.strict_yaml import InputError, load_yaml
 from sim import experiment
 from sim.analysis import metrics
 from sim.analysis.metrics import Window
@@ -226,3 +226,40 @@ def test_a_run_tells_of_each_stream_and_class() -> None:
     assert batch["e2e_s"]["mean"] > 3 * chat["e2e_s"]["mean"]
     assert (chat["slo"]["met"], batch["slo"]["met"], row["slo"]["met"]) == (True, False, False)
     assert row["slo"]["missed"] == ["E2E p95 over 1000 ms", "99 % asked"]
+
+
+def complaint(*overrides: str) -> str:
+    with pytest.raises(InputError) as caught:
+        parse_scenario(load_yaml(SCENARIO, "what-if.yaml"), overrides)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        (
+            "workload.streams[0].slo_class=interactiv",
+            "workload.streams[0].slo_class: unknown SLO class, got 'interactiv'; did you mean "
+            "'interactive'?",
+        ),
+        ("workload.streams[1].slo_class=x", "got 'x'; there is interactive"),
+        ("slo.classes={}", "slo_class: unknown SLO class, got 'interactive'; slo.classes is empty"),
+        (
+            "slo.classes.nobody={ttft_s: {p95: 1}}",
+            "slo.classes.nobody: no stream has the slo_class 'nobody'",
+        ),
+        (
+            "workload.streams[1].slo_class=interactive",
+            "slo.e2e_s: bounds no request: every stream has a class",
+        ),
+        (
+            "slo.classes.interactive={attainment: 0.9}",
+            "slo.classes.interactive: needs at least one of ttft_s, tpot_s, e2e_s",
+        ),
+        ("slo.classes.interactive.tpot_s={}", "needs at least one of p50, p90, p95, p99"),
+        ("slo.classes.interactive.ttf_s={p95: 1}", "unknown key; did you mean 'ttft_s'"),
+        ("run.window_s=0.5", "run.window_s: must be greater than or equal to 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(override: str, expected: str) -> None:
+    assert expected in complaint(override)

@@ -99,7 +99,7 @@ def check_classes(slo: Slo, streams: Sequence[Stream]) -> None:
         if name is not None and name not in slo.classes:
             there = f"there is {', '.join(slo.classes)}" if slo.classes else "slo.classes is empty"
             raise ModelError(
-                f"no SLO class is called that; {_closest(name, slo.classes, there)}, got '{name}'",
+                f"unknown SLO class, got '{name}'; {_closest(name, slo.classes, there)}",
                 f"workload.streams[{index}].slo_class",
             )
     named = {stream.slo_class for stream in streams}
