@@ -9,7 +9,7 @@ import numpy as np
 
 from sim.analysis import metrics, steady
 from sim.analysis.metrics import NO_LATENCY, Window
-from sim.analysis.slo import Objective, goodput_req_s, objectives, row_slo
+from sim.analysis.slo import goodput_req_s, objectives, row_slo
 from sim.analysis.streams import Kind, by_stream
 from sim.analysis.windows import sliding
 from sim.histogram import LogHistogram
@@ -64,18 +64,16 @@ def measure(
         and are None when saturated; rates average over replications; counts and preemptions add
         up, warm-up included; windows cover the whole run.
     """
+    slo = slo or {}
     if warmup == "auto" and not stationary:
         warmup = 0.0
     kept = [steady.without_warmup(run, warmup) for run in runs]
-    windows = [steady.window(part) for part in kept]
-    if not open_loop:
-        windows = [steady.whole_run(run) for run in runs]
-    spans = [steady.arrival_span(run) for run in runs]
+    measured = steady.window if open_loop else steady.whole_run
+    over = [measured(part) for part in (kept if open_loop else runs)]
     pooled, everything = _concatenate(kept), _concatenate(runs)
-    asked = objectives(slo or {}, [stream.slo_class for stream in streams])
+    asked = objectives(slo, [stream.slo_class for stream in streams])
     too_much = steady.saturated if stationary else steady.overloaded
     full = open_loop and 2 * sum(too_much(run) for run in runs) >= len(runs)
-    tok_per_s = _mean(metrics.tok_per_s, runs, windows)
     row: dict[str, Any] = {
         name: NO_LATENCY if full else metrics.summary(latency(pooled))._asdict()
         for name, latency in metrics.LATENCIES.items()
@@ -83,10 +81,7 @@ def measure(
     row |= {
         "itl_s": NO_LATENCY if full else metrics.histogram_summary(itl)._asdict(),
         "tok_per_s_per_user": None if full else metrics.tok_per_s_per_user(pooled),
-        "tok_per_s_per_gpu": None if tok_per_s is None else tok_per_s / gpus,
-        "req_per_s": _mean(metrics.req_per_s, runs, windows),
-        "offered_req_per_s": _mean(metrics.offered_req_per_s, runs, spans) if open_loop else None,
-        "served_req_per_s": _mean(metrics.req_per_s, runs, spans) if open_loop else None,
+        **_rates(runs, over, gpus, open_loop),
         "tau": metrics.tau(everything),
         "acceptance_rate": metrics.acceptance_rate(everything),
         "prefix_hit_rate": metrics.prefix_hit_rate(pooled),
@@ -98,26 +93,29 @@ def measure(
         "short_run": stationary
         and any(steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs),
     }
+    level = None
+    if asked:
+        goodput = _mean(lambda table, within: goodput_req_s(table, asked, within), kept, over)
+        level = {**row_slo(asked, pooled, slo["attainment"], full), "goodput_req_s": goodput}
     return row | {
-        "slo": _level(asked, kept, windows, slo or {}, full),
+        "slo": level,
         "streams": by_stream(everything, pooled, streams, asked, full),
         "windows": sliding(runs, window_s, asked, full),
     }
 
 
-def _level(
-    asked: Sequence[Objective],
-    kept: Sequence[Columns],
-    windows: Sequence[Window],
-    slo: Mapping[str, Any],
-    saturated: bool,
-) -> dict[str, Any] | None:
-    """The service level over all replications; None where no bound is stated."""
-    if not asked:
-        return None
-    goodput = _mean(lambda table, over: goodput_req_s(table, asked, over), kept, windows)
-    level = row_slo(asked, _concatenate(kept), slo["attainment"], saturated)
-    return {"goodput_req_s": goodput, **level}
+def _rates(
+    runs: Sequence[Columns], over: Sequence[Window], gpus: int, open_loop: bool
+) -> dict[str, float | None]:
+    """Throughput over the windows given; offered and served while requests arrived."""
+    spans = [steady.arrival_span(run) for run in runs]
+    tok_per_s = _mean(metrics.tok_per_s, runs, over)
+    return {
+        "tok_per_s_per_gpu": None if tok_per_s is None else tok_per_s / gpus,
+        "req_per_s": _mean(metrics.req_per_s, runs, over),
+        "offered_req_per_s": _mean(metrics.offered_req_per_s, runs, spans) if open_loop else None,
+        "served_req_per_s": _mean(metrics.req_per_s, runs, spans) if open_loop else None,
+    }
 
 
 def _concatenate(tables: Sequence[Columns]) -> Columns:
