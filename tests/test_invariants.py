@@ -100,12 +100,7 @@ def test_littles_law_on_stable_runs():
             kept = without_warmup(ran.requests, 0.1)
             law = little(ran.requests, window(kept))
             assert law.in_system == pytest.approx(law.expected_in_system, rel=0.03)
-            steps, over = ran.steps, window(kept)
-            inside = (steps["start_s"] > over.start_s) & (steps["start_s"] < over.end_s)
-            present = (steps["n_decode"] + steps["waiting"])[inside]
-            from_steps = np.average(present, weights=steps["duration_s"][inside])
-            # A prompt being computed is in neither column, nor is what arrives during a step.
-            assert 0.93 * law.in_system < from_steps < 1.01 * law.in_system
+            check_little(ran)
 
 
 ONE = 100

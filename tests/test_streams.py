@@ -136,6 +136,17 @@ def test_without_classes_the_bounds_hold_for_all() -> None:
     assert measured(mixed(), {"attainment": 0.99})["slo"] is None
 
 
+def test_a_request_must_meet_the_loosest_bound_of_each_latency() -> None:
+    slo = {"ttft_s": {"p50": 1.2, "p95": 2.5}, "attainment": 0.9}
+    found = measured(mixed(late=30), slo, streams=(Kind("a"), Kind("b"), Kind("c")))["slo"]
+    assert (found["attainment"], found["met"]) == (1.0, True)
+
+
+def test_bounds_nobody_is_under_ask_nothing() -> None:
+    asked = objectives({**CLASSES, "tpot_s": {"p95": 1.0}}, ["batch", "batch"])
+    assert [(part.name, part.target, part.streams) for part in asked] == [("batch", 0.5, (0, 1))]
+
+
 @given(st.lists(st.sampled_from([None, "interactive", "batch"]), min_size=3, max_size=3))
 def test_any_assignment_of_classes_leaves_every_request_under_one_objective(
     classes: list[str | None],
@@ -179,6 +190,14 @@ def test_counts_of_streams_add_up_to_the_rows() -> None:
     row = measured(table, warmup=0.5)
     assert sum(part["requests"] for part in row["streams"]) == 300
     assert sum(part["finished"] for part in row["streams"]) == row["finished"] == 293
+
+
+def test_latencies_of_streams_leave_the_warmup_out_as_the_rows_do() -> None:
+    table = mixed()
+    table["first_token_s"][:150] += 1.5
+    row = measured(table, warmup=0.5)
+    assert [part["ttft_s"]["p99"] for part in row["streams"]] == pytest.approx([1.0] * 3)
+    assert row["ttft_s"]["p99"] == pytest.approx(1.0)
 
 
 def test_a_stream_without_a_request_has_nothing_to_tell() -> None:

@@ -67,6 +67,16 @@ def test_of_windows_equally_within_the_slo_the_longest_wait_is_the_worst() -> No
     assert (worst["start_s"], worst["attainment"], worst["by"]) == (1200.0, 1.0, "attainment")
 
 
+def test_a_window_of_requests_no_bound_concerns_is_not_the_worst() -> None:
+    table = slow_between(600, 900, ttft_s=60.0)
+    bound = (table["arrival_s"] < 480) | (table["arrival_s"] >= 1020)
+    table["stream"] = bound.astype(np.int32)
+    slo = {"attainment": 0.9, "classes": {"x": {"ttft_s": {"p95": 2.0}}}}
+    asked = objectives(slo, [None, "x"])
+    assert found(table, asked=asked)["worst"]["attainment"] == 1.0
+    assert found(table)["worst"]["start_s"] == 600.0
+
+
 def test_a_window_in_which_nothing_finishes_is_the_worst() -> None:
     table = slow_between(600, 900)
     table["status"][2400:2700] = Status.FAILED
@@ -108,6 +118,12 @@ def test_the_worst_over_all_replications_names_its_own(bad: int) -> None:
     )
 
 
+def test_over_replications_too_the_lowest_attainment_comes_first() -> None:
+    runs = [slow_between(600, 620, ttft_s=90.0), slow_between(600, 900, ttft_s=3.0)]
+    assert found(*runs, asked=WITHIN_2S)["worst"]["replication"] == 1
+    assert found(*runs)["worst"]["replication"] == 0
+
+
 def test_saturated_runs_keep_their_windows_and_say_so() -> None:
     table = slow_between(600, 900)
     table["status"][:100] = Status.UNFINISHED
@@ -121,7 +137,7 @@ def test_saturated_runs_keep_their_windows_and_say_so() -> None:
 
 
 def test_rates_of_a_window_are_those_of_its_stretch() -> None:
-    series = found(slow_between(1200, 1500))["series"]
+    series = found(slow_between(1200, 1500, n=3630))["series"]
     assert {entry["offered_req_per_s"] for entry in series[:-1]} == {1.0}
     # The run ends within the last window: neither rate sinks for that.
     assert series[-1]["offered_req_per_s"] == pytest.approx(1.0, rel=0.01)
