@@ -161,12 +161,9 @@ def _check_sojourns(steps: Columns, requests: Columns, alone: bool) -> None:
     prefilling = seconds * (steps["prefill_tokens"] > 0)
     arrival, schedule, first, finish = (requests[name] for name in EVENTS)
     planned, starts = _planned(steps, arrival, schedule), np.append(start, np.inf)
-    sojourn = [
-        _within(
-            start, seconds, np.minimum(starts[np.searchsorted(planned, seen)], schedule), finish
-        )
-        for seen in (arrival - ROUNDING_S, arrival + (-ROUNDING_S if alone else ROUNDING_S))
-    ]
+    tie_s = 0.0 if alone else ROUNDING_S
+    seen = [starts[np.searchsorted(planned, arrival + shift)] for shift in (-tie_s, tie_s)]
+    sojourn = [_within(start, seconds, np.minimum(at, schedule), finish) for at in seen]
     unseen = _within(start, seconds, schedule, first) + _within(start, stalling, first, finish)
     again = _within(start, prefilling, schedule, finish) + requests["preemptions"] * seconds.max()
     back = requests["preemptions"] > 0
