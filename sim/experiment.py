@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from models.acceptance import Acceptance
+from sim.analysis.streams import Kind
 from sim.analysis.summary import measure
 from sim.analysis.verdict import verdict
 from sim.band import step_scale
@@ -211,6 +212,9 @@ def _serve(
         open_loop=workloads[0].users is None,
         warmup=scenario.run.warmup,
         slo=dump.plain(scenario.slo),
+        streams=[Kind(stream.name, stream.slo_class) for stream in scenario.workload.streams],
+        stationary=scenario.workload.arrivals.stationary,
+        window_s=scenario.run.window_s,
     )
     return Served(runs, recorders, row)
 

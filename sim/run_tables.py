@@ -10,7 +10,16 @@ from sim.tables import STEPS, Columns, Status
 
 _STATUS = {status.name.lower(): int(status) for status in Status}
 _TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
-_COUNTS = ("replica", "cached_tokens", "n_steps", "drafted", "accepted", "preemptions")
+_COUNTS = (
+    "replica",
+    "cached_tokens",
+    "n_steps",
+    "drafted",
+    "accepted",
+    "preemptions",
+    "attempts",
+    "discarded_tokens",
+)
 _STEP_COLUMNS = STEPS.names[STEPS.names.index("replica") :]
 
 

@@ -32,6 +32,8 @@ class Status(IntEnum):
     FINISHED = 0
     REJECTED = 1
     UNFINISHED = 2
+    TIMED_OUT = 3
+    FAILED = 4
 
 
 class RunTable(NamedTuple):
@@ -89,6 +91,8 @@ REQUESTS = pa.schema(
         _field("drafted", _COUNT, "token", "draft tokens verified for it"),
         _field("accepted", _COUNT, "token", "draft tokens accepted, before the cut at the end"),
         _field("preemptions", _COUNT, "", "times it was moved back from running to waiting"),
+        _field("attempts", _COUNT, "", "times it was sent, 1 without retries"),
+        _field("discarded_tokens", _COUNT, "token", "emitted to attempts that came to nothing"),
     ]
 )
 

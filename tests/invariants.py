@@ -15,6 +15,7 @@ from sim.setup import Setup, prepare
 from sim.tables import Columns, Status
 
 ROUNDING_S = 1e-9
+EVENTS = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
 
 
 class Ran(NamedTuple):
@@ -47,16 +48,16 @@ def check(ran: Ran) -> None:
     check_tokens(ran)
     check_clocks(ran)
     check_limits(ran)
+    check_little(ran)
 
 
 def check_requests(ran: Ran) -> None:
     """Requests are conserved, and what happens to one happens in order."""
     requests, row = ran.requests, ran.row
-    assert row["finished"] + row["rejected"] + row["unfinished"] == len(requests["id"])
+    assert sum(row[status.name.lower()] for status in Status) == len(requests["id"])
     done = requests["status"] == Status.FINISHED
     assert row["finished"] == done.sum()
-    events = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
-    times = np.array([requests[name] for name in events])
+    times = np.array([requests[name] for name in EVENTS])
     assert (np.diff(times[:, done], axis=0) >= -ROUNDING_S).all()
     rejected = requests["status"] == Status.REJECTED
     assert np.isnan(times[1:, rejected]).all()
@@ -119,6 +120,87 @@ def check_limits(ran: Ran) -> None:
     assert (steps["verify_tokens"] >= steps["n_decode"]).all()
     assert (steps["blocks_used"] >= steps["n_decode"]).all()
     assert ran.row["kv_use_peak"] == steps["blocks_used"].max(initial=0) / rules.n_blocks
+
+
+def check_little(ran: Ran) -> None:
+    """Little's law, L = lambda W, from two tables that know nothing of each other.
+
+    Left: sequences decoding plus requests waiting, integrated over the steps of a replica. Right:
+    the sojourns of its requests, less the time in which a request is in neither column, which the
+    request table knows to the step: from its arrival to the next step planned; its prefill; steps
+    of prefill only, which stall it once it decodes. Both agree to rounding, but for
+
+    - requests sent by the answer of one replica as another plans a step: seen in it, or one later;
+    - preempted requests, in neither column while they are prefilled again or brought back from
+      host memory: at most in the steps with a prefill, and one step for each return.
+
+    Then: nobody is kept waiting by an engine that does nothing, but for `request_s`, the time in
+    front of it. Requests that gave up or were sent again leave no record of where they waited.
+    """
+    requests, steps = ran.requests, ran.steps
+    gone = [Status.UNFINISHED, Status.TIMED_OUT, Status.FAILED]
+    if np.isin(requests["status"], gone).any() or (requests["attempts"] > 1).any():
+        return
+    done = requests["status"] == Status.FINISHED
+    replicas = np.unique(steps["replica"])
+    assert set(requests["replica"][done]) <= set(replicas)
+    for number in replicas:
+        own = {name: column[steps["replica"] == number] for name, column in steps.items()}
+        mine = {
+            name: column[done & (requests["replica"] == number)]
+            for name, column in requests.items()
+        }
+        _check_sojourns(own, mine, alone=len(replicas) == 1)
+        _check_idle(own, mine, ran.setup.rules.request_s)
+
+
+def _check_sojourns(steps: Columns, requests: Columns, alone: bool) -> None:
+    start, seconds = steps["start_s"], steps["duration_s"]
+    counted = (seconds * (steps["n_decode"] + steps["waiting"])).sum()
+    stalling = seconds * (steps["n_decode"] == 0)
+    prefilling = seconds * (steps["prefill_tokens"] > 0)
+    arrival, schedule, first, finish = (requests[name] for name in EVENTS)
+    planned, starts = _planned(steps, arrival, schedule), np.append(start, np.inf)
+    tie_s = 0.0 if alone else ROUNDING_S
+    seen = [starts[np.searchsorted(planned, arrival + shift)] for shift in (-tie_s, tie_s)]
+    sojourn = [_within(start, seconds, np.minimum(at, schedule), finish) for at in seen]
+    unseen = _within(start, seconds, schedule, first) + _within(start, stalling, first, finish)
+    again = _within(start, prefilling, schedule, finish) + requests["preemptions"] * seconds.max()
+    back = requests["preemptions"] > 0
+    most = (sojourn[0] - np.where(back, 0.0, unseen)).sum()
+    least = (sojourn[1] - np.where(back, again, unseen)).sum()
+    slack = ROUNDING_S * (1.0 + most)
+    assert least - slack <= counted <= most + slack, (least, counted, most)
+
+
+def _planned(steps: Columns, arrival: np.ndarray, schedule: np.ndarray) -> np.ndarray:
+    """When each step was planned: as it starts, but after idling when there was first a reason to.
+
+    The reason is a request that has arrived and not been scheduled; the step waits for it to be
+    ready, and nobody who arrives meanwhile is counted in it.
+    """
+    start, end = steps["start_s"], steps["start_s"] + steps["duration_s"]
+    order = np.argsort(schedule, kind="stable")
+    earliest = np.append(np.minimum.accumulate(arrival[order][::-1])[::-1], np.inf)
+    reason = earliest[np.searchsorted(schedule[order], start - ROUNDING_S)]
+    before = np.append(-np.inf, end[:-1])
+    return np.where(start - before < ROUNDING_S, start, np.maximum(before, reason))
+
+
+def _within(start: np.ndarray, seconds: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Any:
+    """Sum of ``seconds`` of the steps that start between two step edges, by request."""
+    edges = np.concatenate([[0.0], np.cumsum(seconds)])
+    first, last = (np.searchsorted(start, time - ROUNDING_S) for time in (begin, end))
+    return edges[last] - edges[first]
+
+
+def _check_idle(steps: Columns, requests: Columns, request_s: float) -> None:
+    arrival, finish = requests["arrival_s"], requests["finish_s"]
+    edges = np.stack([steps["start_s"], steps["start_s"] + steps["duration_s"]], axis=1).ravel()
+    busy = np.stack([np.zeros(len(edges) // 2), steps["duration_s"]], axis=1).ravel().cumsum()
+    worked = np.interp(finish, edges, busy) - np.interp(arrival, edges, busy)
+    idle = finish - arrival - worked
+    assert (idle <= request_s + ROUNDING_S * len(edges)).all(), idle.max()
 
 
 def blocks_held(scheduler: Any, decodes: bool) -> int:

@@ -47,9 +47,14 @@ def row(
         "finished": 3000,
         "rejected": 0,
         "unfinished": 0,
+        "timed_out": 0,
+        "failed": 0,
+        "resent": 0,
         "saturated": False,
         "speedup": speedup,
         "slo": None,
+        "streams": [],
+        "windows": None,
         "band": {"tpot_s": band(tpot)} | ({} if speedup is None else {"speedup": band(speedup)}),
     }
     made |= changes
@@ -118,6 +123,8 @@ def requests(n: int, **changes: Any) -> Columns:
         "drafted": np.full(n, 30),
         "accepted": np.full(n, 11),
         "preemptions": np.zeros(n, dtype=np.int64),
+        "attempts": np.ones(n, dtype=np.int64),
+        "discarded_tokens": np.zeros(n, dtype=np.int64),
     }
     return made | {name: np.asarray(value) for name, value in changes.items()}
 

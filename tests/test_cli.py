@@ -73,7 +73,8 @@ def test_run_as_json_holds_the_documented_keys(speccast, scenario):
             *("strategy", "point", "tpot_s", "itl_s", "e2e_s", "queue_s", "tok_per_s_per_user"),
             *("tok_per_s_per_gpu", "req_per_s", "tau", "break_even_tau", "acceptance_rate"),
             *("kv_use_peak", "kv_free_bytes", "prefix_hit_rate", "preemptions", "finished"),
-            *("rejected", "unfinished", "saturated", "speedup", "band", "verdict"),
+            *("rejected", "unfinished", "timed_out", "failed", "resent", "streams", "windows"),
+            *("saturated", "slo", "speedup", "band", "verdict"),
         }
         for band in row["band"].values():
             assert set(band) == {"lo", "hi", "level", "basis"}

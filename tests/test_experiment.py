@@ -50,7 +50,8 @@ def test_the_document_has_every_documented_key():
             *("strategy", "point", *LATENCIES, "tok_per_s_per_user", "tok_per_s_per_gpu"),
             *("req_per_s", "tau", "break_even_tau", "acceptance_rate", "kv_use_peak"),
             *("kv_free_bytes", "prefix_hit_rate", "preemptions", "finished", "rejected"),
-            *("unfinished", "saturated", "speedup", "band", "verdict"),
+            *("unfinished", "timed_out", "failed", "resent", "saturated", "slo", "streams"),
+            *("windows", "speedup", "band", "verdict"),
         }
         for name in LATENCIES:
             assert list(row[name]) == ["mean", "p50", "p90", "p95", "p99"]

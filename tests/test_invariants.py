@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, event, given, settings
 from hypothesis import strategies as st
-from invariants import Ran, blocks_held, check, run
+from invariants import Ran, blocks_held, check, check_little, run
 
 from models.strict_yaml import load_yaml
 from sim.analysis.steady import little, window, without_warmup
@@ -17,6 +17,7 @@ from sim.engine.scheduler import Scheduler
 from sim.scenario.build import build
 from sim.scenario.load import parse_scenario
 from sim.setup import prepare
+from sim.tables import Columns
 
 TIGHT = """\
 hardware: {{gpu: h100_sxm}}
@@ -99,12 +100,73 @@ def test_littles_law_on_stable_runs():
             kept = without_warmup(ran.requests, 0.1)
             law = little(ran.requests, window(kept))
             assert law.in_system == pytest.approx(law.expected_in_system, rel=0.03)
-            steps, over = ran.steps, window(kept)
-            inside = (steps["start_s"] > over.start_s) & (steps["start_s"] < over.end_s)
-            present = (steps["n_decode"] + steps["waiting"])[inside]
-            from_steps = np.average(present, weights=steps["duration_s"][inside])
-            # A prompt being computed is in neither column, nor is what arrives during a step.
-            assert 0.93 * law.in_system < from_steps < 1.01 * law.in_system
+            check_little(ran)
+
+
+ONE = 100
+"""A request of the runs below, and a step, that are changed by one."""
+
+
+def lost(requests: Columns, steps: Columns) -> None:
+    for name in requests:
+        requests[name] = np.delete(requests[name], ONE)
+
+
+def scheduled_a_step_late(requests: Columns, steps: Columns) -> None:
+    later = np.searchsorted(steps["start_s"], requests["schedule_s"][ONE], side="right")
+    requests["schedule_s"][ONE] = steps["start_s"][later]
+
+
+def finished_as_its_last_step_began(requests: Columns, steps: Columns) -> None:
+    own = np.searchsorted(steps["start_s"], requests["finish_s"][ONE] - 1e-9) - 1
+    requests["finish_s"][ONE] = steps["start_s"][own]
+
+
+def sent_a_second_earlier(requests: Columns, steps: Columns) -> None:
+    requests["arrival_s"][ONE] -= 1.0
+
+
+def one_sequence_less(requests: Columns, steps: Columns) -> None:
+    steps["n_decode"][ONE] -= 1
+
+
+def one_more_waiting(requests: Columns, steps: Columns) -> None:
+    steps["waiting"][ONE] += 1
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lost,
+        scheduled_a_step_late,
+        finished_as_its_last_step_began,
+        sent_a_second_earlier,
+        one_sequence_less,
+        one_more_waiting,
+    ],
+)
+@pytest.mark.parametrize("engine", ["vllm_0.15", "sglang_0.5"])
+def test_littles_law_notices_one_request_out_of_place(engine, changed):
+    scenario = tight(engine=engine, memory=0.9, requests=200)
+    for ran in run(scenario):
+        assert ran.row["preemptions"] == 0
+        check_little(ran)
+        requests, steps = (
+            {name: column.copy() for name, column in table.items()}
+            for table in (ran.requests, ran.steps)
+        )
+        changed(requests, steps)
+        with pytest.raises(AssertionError):
+            check_little(ran._replace(requests=requests, steps=steps))
+
+
+def test_littles_law_notices_a_tenth_of_the_requests_lost_under_preemption():
+    for ran in run(tight(requests=1000)):
+        assert ran.row["preemptions"] > 0
+        kept = np.arange(1000) % 100 < 90
+        some = {name: column[kept] for name, column in ran.requests.items()}
+        with pytest.raises(AssertionError):
+            check_little(ran._replace(requests=some))
 
 
 LENGTHS = st.one_of(

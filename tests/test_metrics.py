@@ -12,6 +12,7 @@ from rows import requests, single_server
 
 from sim.analysis import metrics, steady
 from sim.analysis.metrics import Window
+from sim.analysis.slo import goodput_req_s, objectives
 from sim.analysis.summary import measure
 from sim.histogram import LogHistogram
 from sim.tables import Status
@@ -32,10 +33,22 @@ def test_a_request_of_one_token_has_no_tpot_and_meets_its_bound():
 
 
 def test_requests_that_did_not_finish_have_no_latency():
-    table = requests(3, status=[Status.FINISHED, Status.REJECTED, Status.UNFINISHED])
+    table = requests(6, status=[0, *Status])
     for latency in metrics.LATENCIES.values():
-        assert np.isnan(latency(table)).tolist() == [False, True, True]
-    assert metrics.counts(table) == {"finished": 1, "rejected": 1, "unfinished": 1}
+        assert np.isnan(latency(table)).tolist() == [False, False, True, True, True, True]
+    counts = metrics.counts(table)
+    assert list(counts) == ["finished", "rejected", "unfinished", "timed_out", "failed"]
+    assert list(counts.values()) == [2, 1, 1, 1, 1]
+
+
+def test_a_request_sent_again_counts_once_however_often():
+    assert metrics.resent(requests(4, attempts=[1, 2, 1, 5])) == 2
+    assert (
+        measure([requests(4, attempts=[1, 2, 1, 5])], LogHistogram(), gpus=1, open_loop=True)[
+            "resent"
+        ]
+        == 2
+    )
 
 
 def test_summary_ignores_missing_values():
@@ -88,12 +101,13 @@ def test_prefix_hits_and_preemptions():
 
 
 def test_slo_counts_failures_as_misses():
-    status = [Status.FINISHED] * 8 + [Status.REJECTED, Status.UNFINISHED]
+    status = [Status.FINISHED] * 6 + [s for s in Status if s is not Status.FINISHED]
     table = requests(10, status=status)
     bounds = {"ttft_s": 1.5, "tpot_s": 0.2}
-    assert metrics.slo_attainment(table, bounds) == pytest.approx(0.8)
+    assert metrics.slo_attainment(table, bounds) == pytest.approx(0.6)
     assert metrics.slo_attainment(table, {"ttft_s": 0.5}) == 0
-    assert metrics.goodput_req_s(table, bounds, Window(0.0, 20.0)) == pytest.approx(8 / 20)
+    asked = objectives({"ttft_s": {"p95": 1.5}, "attainment": 0.9}, [None])
+    assert goodput_req_s(table, asked, Window(0.0, 20.0)) == pytest.approx(6 / 20)
 
 
 def test_histogram_mean_is_exact_and_quantiles_are_within_half_a_bin():
@@ -180,8 +194,22 @@ def test_requests_cut_off_by_the_clock_mean_saturation():
     status = np.full(100, Status.FINISHED, dtype=np.int8)
     status[-2:] = Status.UNFINISHED
     assert steady.saturated(requests(100, status=status))
-    status[-2:] = Status.REJECTED
-    assert not steady.saturated(requests(100, status=status))
+    for gave_up in (Status.REJECTED, Status.TIMED_OUT, Status.FAILED):
+        status[-2:] = gave_up
+        assert not steady.saturated(requests(100, status=status))
+
+
+@pytest.mark.parametrize("gone", [Status.REJECTED, Status.TIMED_OUT, Status.FAILED])
+def test_requests_that_gave_up_are_no_backlog(gone):
+    table = single_server(0.6, 2000, 1)
+    table["status"][::2] = gone
+    table["finish_s"][::2] = np.nan
+    assert not steady.saturated(table)
+    assert not steady.overloaded(table)
+    assert not steady.unsettled(table)
+    table["status"][::2] = Status.UNFINISHED
+    assert steady.saturated(table)
+    assert steady.overloaded(table)
 
 
 def test_littles_law_holds_over_a_long_stable_run():

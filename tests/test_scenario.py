@@ -125,6 +125,10 @@ def again(scenario: Scenario) -> Scenario:
         ("strategies=[{kind: eagle3, tree: {topk: 4}, hypothetical: true, label: 'a: # é'}]",),
         ("strategies=[{kind: ngram, acceptance: {tau: 1.5}}]",),
         ("workload.arrivals.rate_per_s=1.5e-5", "hardware.price_per_gpu_hour=0"),
+        (
+            "slo={tpot_s: {p95: 1}, classes: {'1': {ttft_s: {p95: 0.5}, attainment: 0.9}}}",
+            "workload.streams=[{share: 0.5, slo_class: '1'}, {name: b, share: 0.5}]",
+        ),
     ],
 )
 def test_a_resolved_scenario_loads_to_an_equal_one(overrides: tuple[str, ...]) -> None:

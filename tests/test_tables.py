@@ -12,7 +12,7 @@ from sim.tables import REQUESTS, STATUS_NAMES, STEPS, ParquetFile, RunTable, Sta
 
 
 def run_table(n: int = 4) -> RunTable:
-    table = requests(n, status=np.arange(n) % 3, stream=np.arange(n) % 2)
+    table = requests(n, status=np.arange(n) % len(Status), stream=np.arange(n) % 2)
     return RunTable({"model.tp": 4, "workload.requests": n}, "eagle3", 2, table, ("chat", "sql"))
 
 
@@ -26,14 +26,14 @@ def test_every_column_says_what_it_holds(schema):
 def test_the_names_of_the_contract_are_there():
     assert {"id", "arrival_s", "first_token_s", "n_steps", "accepted"} <= set(REQUESTS.names)
     assert {"start_s", "draft_s", "verify_tokens", "blocks_used"} <= set(STEPS.names)
-    assert STATUS_NAMES == ("finished", "rejected", "unfinished")
+    assert STATUS_NAMES == ("finished", "rejected", "unfinished", "timed_out", "failed")
 
 
 def test_a_table_survives_the_file(tmp_path):
     path = tmp_path / "requests.parquet"
     tables.write_parquet(tables.run_to_arrow(REQUESTS, run_table()), path)
     back = tables.read_parquet(path)
-    assert back["status"].tolist() == [0, 1, 2, 0]
+    assert back["status"].tolist() == [0, 1, 2, 3]
     assert back["stream"].tolist() == ["chat", "sql", "chat", "sql"]
     assert set(back["strategy"]) == {"eagle3"}
     assert set(back["point"]) == {"model.tp=4 workload.requests=4"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rows import band, row, saturated_row
+from rows import band, requests, row, saturated_row
 
 from models.schema import ModelError
 from models.strict_yaml import load_yaml
@@ -13,7 +13,6 @@ from sim.analysis.verdict import best, switch_off, verdict
 from sim.explain import explain
 from sim.histogram import LogHistogram
 from sim.scenario.load import parse_scenario
-from sim.tables import Columns
 
 SCENARIO = """
 hardware: {{gpu: h100_sxm}}
@@ -68,6 +67,9 @@ def test_what_cannot_pay_off_is_not_given_a_target():
         ({"measured": 12}, "only 12 requests measured"),
         ({"kv_tokens": 29000, "max_model_len": 32768}, "KV holds 29000 tokens, under max_model"),
         ({"rejected": 1, "rejected_because": {"too long": 1}}, "1 request rejected: 1 too long"),
+        ({"timed_out": 12, "failed": 3}, "12 requests timed out; 3 lost with a replica"),
+        ({"timed_out": 1}, "; 1 request timed out"),
+        ({"resent": 37}, "; 37 sent again"),
     ],
 )
 def test_notes(changes, note):
@@ -75,21 +77,7 @@ def test_notes(changes, note):
 
 
 def test_one_token_answers_cannot_miss_a_bound_on_the_time_per_token():
-    n = 200
-    arrival = np.arange(n, dtype=float)
-    table: Columns = {
-        "id": np.arange(n),
-        "status": np.zeros(n, dtype=np.int8),
-        "arrival_s": arrival,
-        "schedule_s": arrival,
-        "first_token_s": arrival + 0.1,
-        "finish_s": arrival + 0.1,
-        "prompt_tokens": np.full(n, 10),
-        "cached_tokens": np.zeros(n, dtype=np.int64),
-        "output_tokens": np.ones(n, dtype=np.int64),
-        **{name: np.zeros(n, dtype=np.int64) for name in ("n_steps", "drafted", "accepted")},
-        "preemptions": np.zeros(n, dtype=np.int64),
-    }
+    table = requests(200, output_tokens=np.ones(200, dtype=np.int64))
     slo = {"tpot_s": {"p95": 0.02}, "attainment": 0.99}
     found = measure([table], LogHistogram(), gpus=1, open_loop=True, warmup=0.0, slo=slo)["slo"]
     assert found["met"]

@@ -30,6 +30,9 @@ class Summary(NamedTuple):
     p99: float | None
 
 
+NO_LATENCY = dict.fromkeys(Summary._fields)
+
+
 class Window(NamedTuple):
     """The measured stretch of a run [s]."""
 
@@ -42,8 +45,8 @@ class Window(NamedTuple):
         return self.end_s - self.start_s
 
 
-def select(columns: Columns, rows: npt.NDArray[np.bool_]) -> Columns:
-    """The rows of a table where ``rows``, of shape (requests,), is true."""
+def select(columns: Columns, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Columns:
+    """The rows of a table where ``rows``, of shape (requests,), is true, or those it lists."""
     return {name: column[rows] for name, column in columns.items()}
 
 
@@ -165,8 +168,13 @@ def preemptions(columns: Columns) -> int:
     return int(columns["preemptions"].sum())
 
 
+def resent(columns: Columns) -> int:
+    """Requests sent more than once."""
+    return int((columns["attempts"] > 1).sum())
+
+
 def counts(columns: Columns) -> dict[str, int]:
-    """Requests by status: finished, rejected, unfinished."""
+    """Requests by status: finished, rejected, unfinished, timed_out, failed."""
     tally = np.bincount(columns["status"], minlength=len(Status))
     return {status.name.lower(): int(tally[status]) for status in Status}
 
@@ -194,14 +202,9 @@ def meets(columns: Columns, bounds: Mapping[str, float]) -> npt.NDArray[np.bool_
 
 
 def slo_attainment(columns: Columns, bounds: Mapping[str, float]) -> float | None:
-    """Share of the requests meeting every bound; rejected and unfinished ones are misses."""
+    """Share of the requests meeting every bound; those that did not finish are misses."""
     met = meets(columns, bounds)
     return float(met.mean()) if met.size else None
-
-
-def goodput_req_s(columns: Columns, bounds: Mapping[str, float], window: Window) -> float | None:
-    """Requests meeting every bound that finished within the window, a second [1/s]."""
-    return req_per_s(select(columns, meets(columns, bounds)), window)
 
 
 LATENCIES = {"ttft_s": ttft_s, "tpot_s": tpot_s, "e2e_s": e2e_s, "queue_s": queue_s}

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any
 
 from sim.analysis import describe
-from sim.analysis.layout import Column, Group, Line, paragraph, render, table
+from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
+from sim.analysis.parts_report import stream_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -39,13 +40,15 @@ def run_report(document: Mapping[str, Any], width: int, colour: bool = False) ->
 def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     rows = document["rows"]
     yield from _header(document, width)
-    chosen = [id(best(at_point)) for at_point in _points(rows)]
+    points = _points(rows)
+    chosen = [id(best(at_point)) for at_point in points]
     marked = [id(row) in chosen for row in rows]
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
     yield Line("")
+    yield from stream_table(points, width)
     yield from _legend(rows, width)
     yield Line("")
-    for at_point in _points(rows):
+    for at_point in points:
         yield from _verdicts(at_point, width)
     if any(switch_off(row) for row in rows):
         yield from paragraph(WATCH, width, "note")
@@ -130,6 +133,11 @@ def _in_percent(share: float | None) -> str:
     return short if share >= 1 or float(short) < 100 else number(100 * share, 5)
 
 
+def _some(count: int) -> str:
+    """A count of what seldom happens: a column of zeros is left out."""
+    return str(count) if count else MISSING
+
+
 def _gigabytes(value: float | None) -> str:
     return number(None if value is None else value / 1e9)
 
@@ -182,7 +190,10 @@ _COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
             ("/s", lambda row: number(row["req_per_s"])),
             ("done", lambda row: str(row["finished"])),
             ("rejected", lambda row: str(row["rejected"])),
+            ("timed out", lambda row: _some(row["timed_out"])),
+            ("failed", lambda row: _some(row["failed"])),
             ("cut off", lambda row: str(row["unfinished"])),
+            ("resent", lambda row: _some(row["resent"])),
             ("preempted", lambda row: str(row["preemptions"])),
         ],
     ),
@@ -227,3 +238,6 @@ def _verdicts(rows: Sequence[Row], width: int) -> Iterator[Line]:
         off = switch_off(row)
         text = f"  {row['strategy']}: {row['verdict']}{'; ' + off if off else ''}."
         yield from paragraph(text, width, "best" if row is chosen else "text", "    ")
+        worst = worst_window(row)
+        if worst:
+            yield from paragraph(f"    {worst}.", width, "note", "      ")

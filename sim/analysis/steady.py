@@ -25,6 +25,8 @@ SHORT_RUN = 8.0
 SETTLED = 3.0
 SURE_GROWTH = 4.0
 UNFINISHED_SHARE = 0.01
+UNDRAINED_SHARE = 0.01
+GAVE_UP = (Status.REJECTED, Status.TIMED_OUT, Status.FAILED)
 
 
 class Little(NamedTuple):
@@ -160,13 +162,12 @@ def saturated(columns: Columns) -> bool:
     The last condition tells a queue that grows from a run too short to fill up: there the backlog
     still rises, yet nobody waits longer. The limits are a compromise: the backlog of a stable
     M/M/1 queue at load 0.8 passes 40 of 2,000 requests with probability 1e-4, at load 1.1 it grows
-    to about 180. Rejected requests are left out; they leave at once.
+    to about 180. Requests that gave up are left out: rejected, timed out, lost with a replica.
     """
-    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
-    total = len(served["arrival_s"])
-    if total < MSER_BATCH:
+    served = _stayed(columns)
+    if len(served["arrival_s"]) < MSER_BATCH:
         return False
-    if np.equal(served["status"], Status.UNFINISHED).mean() > UNFINISHED_SHARE:
+    if _cut_off(served):
         return True
     if not _backlog_grows(served):
         return False
@@ -179,9 +180,47 @@ def saturated(columns: Columns) -> bool:
     return bool(sure and settled) or _waits_grow(later)
 
 
+def overloaded(columns: Columns) -> bool:
+    """Whether a run whose rate changes with time ended with a backlog it could not carry.
+
+    There is no steady state to leave: a backlog that grows to a peak and drains is the answer to
+    the question asked. True when more than 1 % of the requests are unfinished because time ran
+    out, or when both of this holds at the last arrival:
+
+    - the backlog (arrived, not finished) exceeds 16 requests and 1 % of all;
+    - the last tenth of the arrivals waited longer than requests are served: their median queueing
+      time exceeds the median of e2e - queue of the whole run.
+
+    The first alone is a run that ends at its busiest, with many requests in service and none in
+    a queue; the second alone a queue of a few long requests. Requests that gave up are left out.
+    """
+    served = _stayed(columns)
+    total = len(served["arrival_s"])
+    if total < MSER_BATCH:
+        return False
+    if _cut_off(served):
+        return True
+    arrival, finish = np.sort(served["arrival_s"]), np.sort(served["finish_s"])
+    if _backlog(arrival, finish, arrival[-1]) <= max(BACKLOG_FLOOR, UNDRAINED_SHARE * total):
+        return False
+    done = select(served, finished(served))
+    queue, service = queue_s(done), e2e_s(done) - queue_s(done)
+    last = done["arrival_s"] >= arrival[-total // 10]
+    return bool(np.median(queue[last]) > np.median(service))
+
+
+def _stayed(columns: Columns) -> Columns:
+    """The requests that were finished, or would have been had the run gone on."""
+    return select(columns, ~np.isin(columns["status"], GAVE_UP))
+
+
+def _cut_off(served: Columns) -> bool:
+    return bool(np.equal(served["status"], Status.UNFINISHED).mean() > UNFINISHED_SHARE)
+
+
 def unsettled(columns: Columns) -> bool:
     """Whether an open-loop run shows no steady state: too short, or its backlog still grows."""
-    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
+    served = _stayed(columns)
     return short_run(served) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
 
 

@@ -8,11 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from sim.analysis import metrics, steady
-from sim.analysis.metrics import Summary, Window
+from sim.analysis.metrics import NO_LATENCY, Window
+from sim.analysis.slo import goodput_req_s, objectives, row_slo
+from sim.analysis.streams import Kind, by_stream
+from sim.analysis.windows import sliding
 from sim.histogram import LogHistogram
 from sim.tables import Columns
 
-NO_LATENCY = dict.fromkeys(Summary._fields)
+ONE_STREAM = (Kind("all"),)
 
 
 def measure(
@@ -23,6 +26,9 @@ def measure(
     open_loop: bool,
     warmup: Literal["auto"] | float = "auto",
     slo: Mapping[str, Any] | None = None,
+    streams: Sequence[Kind] = ONE_STREAM,
+    stationary: bool = True,
+    window_s: float = 300.0,
 ) -> dict[str, Any]:
     """Measure the replications of one strategy at one point.
 
@@ -39,23 +45,35 @@ def measure(
     warmup : "auto" or float
         As in ``steady.without_warmup``.
     slo : mapping, optional
-        Bounds such as ``{"ttft_s": {"p95": 0.5}, "attainment": 0.99}``; no bounds, no ``slo``.
+        Bounds such as ``{"ttft_s": {"p95": 0.5}, "attainment": 0.99}``, and ``classes`` of them;
+        no bounds, no ``slo``.
+    streams : sequence of Kind
+        The traffic streams, by their code in the table.
+    stationary : bool
+        The arrival rate does not change with time. Where it does there is no steady state: an
+        ``auto`` warm-up drops nothing, no run is short, and ``steady.overloaded`` tells whether
+        it is saturated.
+    window_s : float
+        Length of the sliding windows [s].
 
     Returns
     -------
     dict
-        JSON-ready keys of a result row, from ``ttft_s`` to ``saturated``, and ``slo``. Latencies
-        pool the requests of all replications after warm-up and are None when saturated; rates
-        average over replications; counts and preemptions add up, warm-up included.
+        JSON-ready keys of a result row, from ``ttft_s`` to ``saturated``, and ``slo``,
+        ``streams`` and ``windows``. Latencies pool the requests of all replications after warm-up
+        and are None when saturated; rates average over replications; counts and preemptions add
+        up, warm-up included; windows cover the whole run.
     """
+    slo = slo or {}
+    if warmup == "auto" and not stationary:
+        warmup = 0.0
     kept = [steady.without_warmup(run, warmup) for run in runs]
-    windows = [steady.window(part) for part in kept]
-    if not open_loop:
-        windows = [steady.whole_run(run) for run in runs]
-    spans = [steady.arrival_span(run) for run in runs]
+    measured = steady.window if open_loop else steady.whole_run
+    over = [measured(part) for part in (kept if open_loop else runs)]
     pooled, everything = _concatenate(kept), _concatenate(runs)
-    full = open_loop and 2 * sum(steady.saturated(run) for run in runs) >= len(runs)
-    tok_per_s = _mean(metrics.tok_per_s, runs, windows)
+    asked = objectives(slo, [stream.slo_class for stream in streams])
+    too_much = steady.saturated if stationary else steady.overloaded
+    full = open_loop and 2 * sum(too_much(run) for run in runs) >= len(runs)
     row: dict[str, Any] = {
         name: NO_LATENCY if full else metrics.summary(latency(pooled))._asdict()
         for name, latency in metrics.LATENCIES.items()
@@ -63,22 +81,41 @@ def measure(
     row |= {
         "itl_s": NO_LATENCY if full else metrics.histogram_summary(itl)._asdict(),
         "tok_per_s_per_user": None if full else metrics.tok_per_s_per_user(pooled),
-        "tok_per_s_per_gpu": None if tok_per_s is None else tok_per_s / gpus,
-        "req_per_s": _mean(metrics.req_per_s, runs, windows),
-        "offered_req_per_s": _mean(metrics.offered_req_per_s, runs, spans) if open_loop else None,
-        "served_req_per_s": _mean(metrics.req_per_s, runs, spans) if open_loop else None,
+        **_rates(runs, over, gpus, open_loop),
         "tau": metrics.tau(everything),
         "acceptance_rate": metrics.acceptance_rate(everything),
         "prefix_hit_rate": metrics.prefix_hit_rate(pooled),
         "preemptions": metrics.preemptions(everything),
         **metrics.counts(everything),
+        "resent": metrics.resent(everything),
         "saturated": full,
         "measured": len(pooled["arrival_s"]),
-        "short_run": any(
-            steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs
-        ),
+        "short_run": stationary
+        and any(steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs),
     }
-    return row | {"slo": _slo(row, kept, windows, slo or {})}
+    level = None
+    if asked:
+        goodput = _mean(lambda table, within: goodput_req_s(table, asked, within), kept, over)
+        level = {**row_slo(asked, pooled, slo["attainment"], full), "goodput_req_s": goodput}
+    return row | {
+        "slo": level,
+        "streams": by_stream(everything, pooled, streams, asked, full),
+        "windows": sliding(runs, window_s, asked, full),
+    }
+
+
+def _rates(
+    runs: Sequence[Columns], over: Sequence[Window], gpus: int, open_loop: bool
+) -> dict[str, float | None]:
+    """Throughput over the windows given; offered and served while requests arrived."""
+    spans = [steady.arrival_span(run) for run in runs]
+    tok_per_s = _mean(metrics.tok_per_s, runs, over)
+    return {
+        "tok_per_s_per_gpu": None if tok_per_s is None else tok_per_s / gpus,
+        "req_per_s": _mean(metrics.req_per_s, runs, over),
+        "offered_req_per_s": _mean(metrics.offered_req_per_s, runs, spans) if open_loop else None,
+        "served_req_per_s": _mean(metrics.req_per_s, runs, spans) if open_loop else None,
+    }
 
 
 def _concatenate(tables: Sequence[Columns]) -> Columns:
@@ -93,33 +130,3 @@ def _mean(
     rates = [rate(table, over) for table, over in zip(tables, windows, strict=True)]
     known = [value for value in rates if value is not None]
     return sum(known) / len(known) if known else None
-
-
-def _slo(
-    row: Mapping[str, Any],
-    kept: Sequence[Columns],
-    windows: Sequence[Window],
-    slo: Mapping[str, Any],
-) -> dict[str, Any] | None:
-    """Every stated quantile must hold, and the share of requests within the loosest of each."""
-    stated = {name: value for name, value in slo.items() if isinstance(value, Mapping)}
-    if not stated:
-        return None
-    target = slo["attainment"]
-    bounds = {name: max(value.values()) for name, value in stated.items()}
-    attainment = metrics.slo_attainment(_concatenate(kept), bounds)
-    missed = [
-        f"{name[:-2].upper()} {statistic} over {1e3 * bound:g} ms"
-        for name, value in stated.items()
-        for statistic, bound in value.items()
-        if row[name][statistic] is not None and row[name][statistic] > bound
-    ]
-    return {
-        "attainment": attainment,
-        "goodput_req_s": _mean(
-            lambda table, over: metrics.goodput_req_s(table, bounds, over), kept, windows
-        ),
-        "target": target,
-        "missed": missed,
-        "met": not row["saturated"] and not missed and (attainment or 0.0) >= target,
-    }

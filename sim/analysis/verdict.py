@@ -79,11 +79,23 @@ def _notes(row: Row) -> list[str]:
         )
     if row["preemptions"]:
         notes.append(f"KV memory full: {row['preemptions']} preemptions")
+    return notes + _gone(row)
+
+
+def _gone(row: Row) -> list[str]:
+    """Requests that were refused, given up, lost, or sent again."""
+    notes = []
     if row["rejected"]:
         reasons = row.get("rejected_because") or {}
         why = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
         plural = "s" * (row["rejected"] != 1)
         notes.append(f"{row['rejected']} request{plural} rejected" + (f": {why}" if why else ""))
+    if row["timed_out"]:
+        notes.append(f"{row['timed_out']} request{'s' * (row['timed_out'] != 1)} timed out")
+    if row["failed"]:
+        notes.append(f"{row['failed']} lost with a replica")
+    if row["resent"]:
+        notes.append(f"{row['resent']} sent again")
     return notes
 
 
@@ -91,10 +103,7 @@ def _slo(slo: Mapping[str, Any]) -> str:
     within = f"{percent(slo['attainment'])} of requests within it"
     if slo["met"]:
         return f"SLO met: {within}"
-    missed = list(slo.get("missed") or [])
-    if slo["attainment"] is None or slo["attainment"] < slo["target"]:
-        missed.append(f"{percent(slo['target'])} asked")
-    return f"SLO missed ({', '.join(missed)}): {within}"
+    return f"SLO missed ({', '.join(slo['missed'])}): {within}"
 
 
 def switch_off(row: Row) -> str | None:

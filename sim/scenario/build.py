@@ -13,7 +13,14 @@ from models.profile import Profile
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
 from models.transformer import Transformer
-from sim.scenario.checks import blame, check_fleet, check_split, check_strategies, check_workload
+from sim.scenario.checks import (
+    blame,
+    check_classes,
+    check_fleet,
+    check_split,
+    check_strategies,
+    check_workload,
+)
 from sim.scenario.dump import plain
 from sim.scenario.fleet import Client, Failure, RouterPolicy
 from sim.scenario.schema import Scenario
@@ -123,6 +130,7 @@ def build(scenario: Scenario) -> Deployment:
         engine = catalog.engine(asked.name)
     check_split(scenario.model, accelerator, profile, target)
     check_workload(scenario.workload)
+    check_classes(scenario.slo, scenario.workload.streams)
     replicas, gpus = _gpus(scenario)
     check_fleet(scenario, replicas)
     size: Literal["large", "small"] = "large" if accelerator.large_batch_defaults else "small"

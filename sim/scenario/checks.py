@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ from models.strategies import Strategy
 from models.strict_yaml import InputError
 from models.transformer import Transformer
 from sim.scenario.distributions import ClosedLoop
-from sim.scenario.schema import Model, Scenario
-from sim.scenario.workload import Workload
+from sim.scenario.schema import Model, Scenario, Slo
+from sim.scenario.workload import Stream, Workload
 
 if TYPE_CHECKING:
     from sim.scenario.build import Deployment
@@ -109,6 +109,35 @@ def check_fleet(scenario: Scenario, replicas: int) -> None:
             )
 
 
+def check_classes(slo: Slo, streams: Sequence[Stream]) -> None:
+    """Refuse a class that is not there, and bounds no stream is under.
+
+    Raises
+    ------
+    ModelError
+        With the dotted key at fault.
+    """
+    for index, stream in enumerate(streams):
+        name = stream.slo_class
+        if name is not None and name not in slo.classes:
+            there = f"there is {', '.join(slo.classes)}" if slo.classes else "slo.classes is empty"
+            raise ModelError(
+                f"unknown SLO class, got '{name}'; {_closest(name, slo.classes, there)}",
+                f"workload.streams[{index}].slo_class",
+            )
+    named = {stream.slo_class for stream in streams}
+    unused = next((name for name in slo.classes if name not in named), None)
+    if unused is not None:
+        raise ModelError(f"no stream has the slo_class '{unused}'", f"slo.classes.{unused}")
+    if slo.stated and None not in named:
+        raise ModelError("bounds no request: every stream has a class", f"slo.{slo.stated[0]}")
+
+
+def _closest(name: str, known: Iterable[str], otherwise: str) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean '{close[0]}'?" if close else otherwise
+
+
 def check_strategies(
     strategies: Sequence[Strategy], domains: tuple[str, ...], deployment: Deployment
 ) -> None:
@@ -150,8 +179,7 @@ def _check_domains(strategy: Strategy, domains: tuple[str, ...]) -> None:
     acceptance = getattr(strategy, "acceptance", None)
     for domain in getattr(acceptance, "by_domain", None) or {}:
         if domain not in domains:
-            close = difflib.get_close_matches(domain, domains, n=1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(domains)}"
+            hint = _closest(domain, domains, f"there is {', '.join(domains)}")
             raise ModelError(
                 f"no stream has the domain '{domain}'; {hint}", f"acceptance.by_domain.{domain}"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,12 @@ def word_or_number(value: object) -> str:
 
 
 class ArrivalProcess(Frozen):
-    """Base of all arrival processes."""
+    """Base of all arrival processes.
 
+    ``stationary``: their rate does not change with time, so a run can settle.
+    """
+
+    stationary: ClassVar[bool] = True
     kind: str
 
     def times(self, rng: np.random.Generator, n: int) -> Floats:

@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from models.schema import Dtype, Fraction, Frozen, KvDtype
 from models.strategies import Strategy, strategy_types
+from models.strict_yaml import Label
 from sim.scenario.distributions import Seconds, word_or_number
 from sim.scenario.fleet import Failure, RouterPolicy
 from sim.scenario.workload import Workload
@@ -119,14 +120,42 @@ class Bounds(Frozen):
         return self
 
 
-class Slo(Frozen):
-    """What the service must hold."""
+class LatencyBounds(Frozen):
+    """Bounds on what a request waits for."""
 
     ttft_s: Bounds | None = Field(default=None, description="Time to first token.")
     tpot_s: Bounds | None = Field(default=None, description="Time per output token.")
     e2e_s: Bounds | None = Field(default=None, description="Arrival to last token.")
+
+    @property
+    def stated(self) -> tuple[str, ...]:
+        """The latencies that have bounds."""
+        return tuple(name for name in LatencyBounds.model_fields if getattr(self, name) is not None)
+
+
+class SloClass(LatencyBounds):
+    """What the streams of one class must hold."""
+
+    attainment: Fraction | None = Field(
+        default=None,
+        description="Share of the class's requests that must meet every bound; default the SLO's.",
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> SloClass:
+        if not self.stated:
+            raise ValueError("needs at least one of ttft_s, tpot_s, e2e_s")
+        return self
+
+
+class Slo(LatencyBounds):
+    """What the service must hold; bounds outside the classes are for streams without one."""
+
     attainment: Fraction = Field(
         default=0.99, description="Share of requests that must meet every bound."
+    )
+    classes: dict[Label, SloClass] = Field(
+        default={}, max_length=1000, description="Bounds by class, as streams name it."
     )
 
 
@@ -139,6 +168,12 @@ class Run(Frozen):
     )
     warmup: Warmup = Field(
         default="auto", description="Share of requests left out at the start, or `auto`."
+    )
+    window_s: float = Field(
+        default=300.0,
+        ge=1,
+        le=1e6,
+        description="Length of the sliding windows the worst stretch is looked for in [s].",
     )
     band: bool = Field(default=True, description="Also run at the low and high end of the band.")
 

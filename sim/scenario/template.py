@@ -60,6 +60,7 @@ workload:
       prompt_tokens: {{kind: normal, mean: 900, sd: 100}}        # or {{kind: fixed, value: 900}}
       output_tokens: {{kind: empirical, values: [60, 120, 300], weights: [2, 5, 1]}}
       domain: sql                 # acceptance may differ by domain, see below
+      # slo_class: batch            # one of slo.classes; default the bounds outside of them
 
   # client: {{timeout_s: 60, first_token_timeout_s: 10, retries: 2, backoff_s: 1,
   #          backoff_factor: 2, jitter: 0.5}}
@@ -86,11 +87,14 @@ slo:                              # p50, p90, p95, p99 of ttft_s, tpot_s, e2e_s,
   tpot_s: {{p95: 0.05}}
   # e2e_s: {{p99: 30}}
   # attainment: 0.99              # share of requests that must meet every bound
+  # classes:                      # bounds of the streams that name one by slo_class
+  #   batch: {{e2e_s: {{p95: 60}}, attainment: 0.95}}
 
 run:
   seed: 1
   # replications: 1               # independent repeats
   # warmup: auto                  # or the share of requests left out at the start
+  # window_s: 300                 # the worst stretch of this length is told, five minutes here
   # band: true                    # also run at the low and high end of the band
 
 # vary:                           # all combinations, one run each

@@ -60,6 +60,10 @@ class Stream(Frozen):
     domain: Name = Field(
         default="general", description="What the text is about: acceptance may differ by domain."
     )
+    slo_class: Name | None = Field(
+        default=None,
+        description="Class of `slo.classes` it must hold; default the bounds outside of them.",
+    )
 
 
 class Workload(Frozen):
