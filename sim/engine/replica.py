@@ -130,7 +130,7 @@ class Replica:
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """SimPy process of this replica; ends with its life, or the simulation."""
-        scheduler, batch, router = self.scheduler, self.batch, self.router
+        scheduler, batch, agenda = self.scheduler, self.batch, self.router.agenda
         pool, queue, bins = scheduler.pool, scheduler.waiting, self.recorder.bins[self.number]
         ahead, fixed, rows = self.rules.async_scheduling, not batch.varies_width, self.recorder.rows
         scale, decode, life, row = self.scale, self.cost.decode, self._life, None
@@ -159,7 +159,7 @@ class Replica:
             waiting = len(queue)
             if rows is not None:
                 row = step_row(self, n, prefill, start, end, used)
-            if end >= router.horizon_s:
+            if end >= agenda.horizon_s:
                 yield self.env.timeout(max(end - self.env.now, 0.0))
                 if self._life != life:
                     return
@@ -170,8 +170,8 @@ class Replica:
             self._book(n, prefill, start, end, used, waiting)
             self._known_s = start if ahead else end
             self.now_s = end
-            if router.next_s <= end:
-                router.deliver(end)
+            if agenda.next_s <= end:
+                agenda.deliver(end)
                 if self._life != life:
                     return
             if self._leaving:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
 from functools import partial
-from heapq import heappop, heappush
-from typing import NamedTuple
 
 import numpy as np
 import simpy
 
+from sim.engine.agenda import CHANGE, DEADLINE, RETRY, Agenda
 from sim.engine.arrivals import Arrivals
 from sim.engine.fleet import Fleet, Outage
 from sim.engine.intake import Intake
@@ -20,36 +18,18 @@ from sim.engine.request import Request
 from sim.engine.routing import make_choice
 from sim.engine.rules import Rules
 
-INF = float("inf")
 QUEUE_FULL = "queue full"
 NO_REPLICA = "no replica left"
 SESSION_ENDED = "its session ended"
-
-CHANGE, DEADLINE, RETRY = range(3)
-"""Kinds of event, in the order in which they happen at one instant; new requests come last."""
-
-
-class Event(NamedTuple):
-    """Something due outside the engines; ``attempt`` makes a deadline void once it is over."""
-
-    due_s: float
-    kind: int
-    serial: int
-    act: Callable[[float], None]
-    attempt: tuple[int, int] | None = None
 
 
 class Router:
     """Hands requests to replicas, and takes care of those that do not come back.
 
-    Replicas run ahead of SimPy up to ``horizon_s``.
-
     Attributes
     ----------
-    next_s : float
-        When something is due out here; infinite where nothing is known to be [s].
-    horizon_s : float
-        Before this nothing from outside, known or not, reaches a replica [s].
+    agenda : Agenda
+        What is due when; replicas run ahead of SimPy up to its horizon.
     """
 
     def __init__(
@@ -63,92 +43,21 @@ class Router:
         recorder: Recorder,
         seed: int,
     ) -> None:
-        self.env, self.arrivals, self.replicas = env, arrivals, replicas
+        self.arrivals, self.replicas = arrivals, replicas
         self._intake, self._fleet, self._recorder = intake, fleet, recorder
         self._request_s, self._seed = rules.request_s, seed
         self._limit = fleet.queue_limit
         self._choice = make_choice(fleet, replicas, rules.max_num_seqs, seed)
         self._pulled = fleet.router == "shared_queue"
-        self._ahead = not arrivals.waits and not self._pulled
         self._deadlines = fleet.client.deadlines
         self._up = list(replicas)
         self._returns = self._sent = 0
         self._held: deque[Request] = deque()
         self._alive: dict[int, Request] = {}
-        self._events: list[Event] = []
-        self._serial = 0
-        self._until_s = -INF
-        self._nudge: simpy.Event | None = None
+        self.agenda = Agenda(env, arrivals, self._arrive, self._over)
         for outage in fleet.outages:
-            self._push(outage.at_s, CHANGE, partial(self._go_down, outage))
-        self._look()
-
-    # The clock
-
-    def run(self) -> Generator[simpy.Event, None, None]:
-        """SimPy process that lets things happen nobody else was awake for."""
-        while True:
-            self._until_s = self.next_s
-            if self.next_s == INF:
-                self._nudge = self.env.event()
-                yield self._nudge
-                continue
-            yield self.env.timeout(max(self._until_s - self.env.now, 0.0))
-            self.deliver(self._until_s)
-
-    def _alarm(self, due_s: float) -> Generator[simpy.Event, None, None]:
-        yield self.env.timeout(max(due_s - self.env.now, 0.0))
-        self.deliver(due_s)
-
-    def _expect(self, due_s: float) -> None:
-        """Something new is due: be awake by then."""
-        self._look()
-        if due_s >= self._until_s:
-            return
-        if self._nudge is not None:
-            nudge, self._nudge = self._nudge, None
-            nudge.succeed()
-        else:
-            self.env.process(self._alarm(due_s))
-
-    def _push(
-        self,
-        due_s: float,
-        kind: int,
-        act: Callable[[float], None],
-        attempt: tuple[int, int] | None = None,
-    ) -> None:
-        self._serial += 1
-        heappush(self._events, Event(due_s, kind, self._serial, act, attempt))
-        self._expect(due_s)
-
-    def _look(self) -> None:
-        events, next_s = self._events, self.arrivals.next_s
-        while events and events[0].attempt is not None and self._over(events[0].attempt):
-            heappop(events)
-        if events and events[0].due_s < next_s:
-            next_s = events[0].due_s
-        self.next_s = next_s
-        self.horizon_s = next_s if self._ahead or (self._pulled and not self._waits()) else -INF
-
-    def _waits(self) -> bool:
-        return self.arrivals.waits or bool(self._held)
-
-    def deliver(self, until_s: float) -> None:
-        """Let everything happen that is due by ``until_s``, in order."""
-        events, arrivals = self._events, self.arrivals
-        while self.next_s <= until_s:
-            if events and events[0].due_s <= arrivals.next_s:
-                event = heappop(events)
-                if event.attempt is None or not self._over(event.attempt):
-                    event.act(event.due_s)
-            else:
-                now_s, row = arrivals.pop()
-                self._arrive(row, now_s)
-            if events or not self._ahead:
-                self._look()
-            else:
-                self.next_s = self.horizon_s = arrivals.next_s
+            self.agenda.push(outage.at_s, CHANGE, partial(self._go_down, outage))
+        env.process(self.agenda.run())
 
     # Sending
 
@@ -172,7 +81,7 @@ class Router:
             self._alive[row] = request
             for limit_s, first_token in self._deadlines:
                 give_up = partial(self._lose_patience, row, first_token)
-                self._push(now_s + limit_s, DEADLINE, give_up, attempt)
+                self.agenda.push(now_s + limit_s, DEADLINE, give_up, attempt)
         self._place(request, now_s)
 
     def _place(self, request: Request, now_s: float) -> None:
@@ -192,6 +101,7 @@ class Router:
             self._miss(request, now_s, "rejected", QUEUE_FULL)
         else:
             self._held.append(request)
+            self.agenda.hold_up(True)
 
     def _choose(self, request: Request, now_s: float) -> Replica | None:
         self._sent += 1
@@ -208,8 +118,9 @@ class Router:
         while self._held and self._up:
             chosen = self._choose(self._held[0], now_s)
             if chosen is None:
-                return
+                break
             self._hand_over(self._held.popleft(), chosen, now_s)
+        self.agenda.hold_up(self._pulled and bool(self._held))
 
     # Coming back, or not
 
@@ -220,13 +131,12 @@ class Router:
         self._answered(row, now_s)
         if self._held:
             self._drain(now_s)
-            self._look()
 
     def _answered(self, row: int, now_s: float) -> None:
         self._recorder.answered()
         due_s = self.arrivals.answered(row, now_s)
         if due_s is not None:
-            self._expect(due_s)
+            self.agenda.expect(due_s)
 
     def _over(self, attempt: tuple[int, int]) -> bool:
         request = self._alive.get(attempt[0])
@@ -254,7 +164,7 @@ class Router:
         u = float(np.random.default_rng([self._seed, row, attempt]).random())
         pause_s = client.backoff_s * client.backoff_factor ** (attempt - 1)
         pause_s *= 1 + client.jitter * (2 * u - 1)
-        self._push(now_s + pause_s, RETRY, partial(self._retry, row, attempt + 1))
+        self.agenda.push(now_s + pause_s, RETRY, partial(self._retry, row, attempt + 1))
 
     def _retry(self, row: int, attempt: int, now_s: float) -> None:
         request = self._intake.again(row)
@@ -282,7 +192,7 @@ class Router:
         self._up.remove(replica)
         if outage.up_s is not None:
             self._returns += 1
-            self._push(outage.up_s, CHANGE, partial(self._come_up, replica))
+            self.agenda.push(outage.up_s, CHANGE, partial(self._come_up, replica))
         for request in replica.fail():
             if outage.resend:
                 self._resend(request, now_s)

@@ -87,7 +87,6 @@ def simulate(
     )
     done = env.event()
     recorder.on_done(done, on_progress)
-    env.process(router.run())
     for engine in engines:
         engine.attach(router)
     env.run(until=done)
