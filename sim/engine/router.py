@@ -51,7 +51,7 @@ class Router:
         self._pulled = fleet.router == "shared_queue"
         self._deadlines = fleet.client.deadlines
         self._up = list(replicas)
-        self._returns = self._sent = 0
+        self._returns = 0
         self._held: deque[Request] = deque()
         self._alive: dict[int, Request] = {}
         self.agenda = Agenda(env, arrivals, self._arrive, self._over)
@@ -67,7 +67,6 @@ class Router:
         request = self._intake.take(row)
         if isinstance(request, str):
             log.attempts[row] = 1
-            self._sent += 1
             self._end(row, now_s, "rejected", request)
         else:
             self._send(request, now_s)
@@ -86,40 +85,37 @@ class Router:
 
     def _place(self, request: Request, now_s: float) -> None:
         """Give a request to a replica, hold it, or refuse it."""
-        if not self._up:
-            if self._returns:
-                self._held.append(request)
-            else:
-                self._end(request.id, now_s, "failed", NO_REPLICA)
+        if self._offer(request, now_s):
             return
-        chosen, limit = self._choose(request, now_s), self._limit
-        if chosen is not None and (limit is None or len(chosen.scheduler.waiting) < limit):
-            self._hand_over(request, chosen, now_s)
-        elif chosen is not None or (
-            limit is not None and len(self._held) >= limit * len(self.replicas)
-        ):
+        if not self._up and not self._returns:
+            self._end(request.id, now_s, "failed", NO_REPLICA)
+        elif self._pulled and self._full(len(self._held) // len(self.replicas)):
             self._miss(request, now_s, "rejected", QUEUE_FULL)
         else:
             self._held.append(request)
-            self.agenda.hold_up(True)
+            self.agenda.hold_up(self._pulled)
 
-    def _choose(self, request: Request, now_s: float) -> Replica | None:
-        self._sent += 1
-        return self._choice.choose(request, self._up, self._sent - 1, now_s)
-
-    def _hand_over(self, request: Request, replica: Replica, now_s: float) -> None:
+    def _offer(self, request: Request, now_s: float) -> bool:
+        """Give a request to a replica, which may refuse it; False: nobody can take it now."""
+        chosen = self._choice.choose(request, self._up, now_s) if self._up else None
+        if chosen is None:
+            return False
+        if not self._pulled and self._full(len(chosen.scheduler.waiting)):
+            self._miss(request, now_s, "rejected", QUEUE_FULL)
+            return True
         ready_s = request.sent_s + self._request_s
         request.ready_s = ready_s if ready_s > now_s else now_s
-        request.replica = replica.number
-        replica.enqueue(request)
+        request.replica = chosen.number
+        chosen.enqueue(request)
+        return True
+
+    def _full(self, waiting: int) -> bool:
+        return self._limit is not None and waiting >= self._limit
 
     def _drain(self, now_s: float) -> None:
         """Give out what is held, as far as somebody can take it."""
-        while self._held and self._up:
-            chosen = self._choose(self._held[0], now_s)
-            if chosen is None:
-                break
-            self._hand_over(self._held.popleft(), chosen, now_s)
+        while self._held and self._offer(self._held[0], now_s):
+            self._held.popleft()
         self.agenda.hold_up(self._pulled and bool(self._held))
 
     # Coming back, or not

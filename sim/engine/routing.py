@@ -31,13 +31,8 @@ SIGNALS: dict[RouterPolicy, str] = {
 class Choice(Protocol):
     """A routing policy."""
 
-    def choose(
-        self, request: Request, up: Sequence[Replica], sent: int, now_s: float
-    ) -> Replica | None:
-        """Replica for a request among those that are up; None: nobody can take it yet.
-
-        ``sent`` counts the requests sent before it.
-        """
+    def choose(self, request: Request, up: Sequence[Replica], now_s: float) -> Replica | None:
+        """Replica for a request among those that are up; None: nobody can take it yet."""
         ...
 
 
@@ -75,9 +70,13 @@ class Loads:
 class RoundRobin:
     """Replicas in turn."""
 
-    def choose(self, request: Request, up: Sequence[Replica], sent: int, now_s: float) -> Replica:
+    def __init__(self) -> None:
+        self._turn = -1
+
+    def choose(self, request: Request, up: Sequence[Replica], now_s: float) -> Replica:
         """The next one."""
-        return up[sent % len(up)]
+        self._turn += 1
+        return up[self._turn % len(up)]
 
 
 class LeastOutstanding:
@@ -86,7 +85,7 @@ class LeastOutstanding:
     def __init__(self, loads: Loads) -> None:
         self._loads = loads
 
-    def choose(self, request: Request, up: Sequence[Replica], sent: int, now_s: float) -> Replica:
+    def choose(self, request: Request, up: Sequence[Replica], now_s: float) -> Replica:
         """The least loaded."""
         self._loads.read(now_s)
         return self._loads.least(up)
@@ -98,7 +97,7 @@ class PowerOfTwo:
     def __init__(self, loads: Loads, seed: int) -> None:
         self._loads, self._random = loads, random.Random(seed)
 
-    def choose(self, request: Request, up: Sequence[Replica], sent: int, now_s: float) -> Replica:
+    def choose(self, request: Request, up: Sequence[Replica], now_s: float) -> Replica:
         """The less loaded one; the first drawn where they are equal."""
         self._loads.read(now_s)
         if len(up) == 1:
@@ -113,7 +112,7 @@ class PrefixAffinity:
         self._loads = loads
         self._home: dict[int, Replica] = {}
 
-    def choose(self, request: Request, up: Sequence[Replica], sent: int, now_s: float) -> Replica:
+    def choose(self, request: Request, up: Sequence[Replica], now_s: float) -> Replica:
         """Its home if that has room, else the least loaded, which becomes its home."""
         self._loads.read(now_s)
         homes = (self._home.get(node.key) for node in reversed(request.nodes))
@@ -137,9 +136,7 @@ class SharedQueue:
     def __init__(self, places: int) -> None:
         self._places = places
 
-    def choose(
-        self, request: Request, up: Sequence[Replica], sent: int, now_s: float
-    ) -> Replica | None:
+    def choose(self, request: Request, up: Sequence[Replica], now_s: float) -> Replica | None:
         """The emptiest replica with a place left."""
         free = [replica for replica in up if replica.outstanding < self._places]
         return min(free, key=lambda replica: replica.outstanding, default=None)
