@@ -99,6 +99,10 @@ class Request:
         self.n_steps = self.accepted = self.drafted = self.decoded = self.preemptions = 0
         self.swapped = False
 
+    def __lt__(self, other: Request) -> bool:
+        """Order two attempts at the same request."""
+        return self.sent_s < other.sent_s
+
     @property
     def context(self) -> int:
         """Prompt and produced tokens."""
