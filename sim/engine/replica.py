@@ -198,8 +198,9 @@ class Replica:
                 f"request {head.id} waits for ever: nothing runs, {free} blocks free"
             )
         self._idled_for = head
-        self.now_s = max(self.now_s, head.ready_s)
-        self._known_s = self.now_s
+        self.now_s = self._known_s = max(self.now_s, head.ready_s)
+        if self.now_s >= self.router.agenda.horizon_s:
+            yield self.env.timeout(max(self.now_s - self.env.now, 0.0))
 
     def _mixed(self, n: int, prefill: Prefill | None) -> float:
         batch = self.batch
