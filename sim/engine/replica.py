@@ -199,8 +199,10 @@ class Replica:
             )
         self._idled_for = head
         self.now_s = self._known_s = max(self.now_s, head.ready_s)
-        if self.now_s >= self.router.agenda.horizon_s:
+        agenda = self.router.agenda
+        if self.now_s >= agenda.horizon_s:
             yield self.env.timeout(max(self.now_s - self.env.now, 0.0))
+            agenda.deliver(self.now_s)
 
     def _mixed(self, n: int, prefill: Prefill | None) -> float:
         batch = self.batch
