@@ -64,11 +64,13 @@ class RequestLog:
         self._count(request)
         self.status[number] = "finished"
 
-    def discard(self, request: Request) -> None:
-        """An attempt came to nothing: what was done for it counts, when it happened does not."""
-        number = request.id
+    def unschedule(self, number: int) -> None:
+        """An attempt came to nothing: when it was scheduled and emitted no longer counts."""
         self.schedule_s[number] = self.first_token_s[number] = NAN
-        self.discarded_tokens[number] += request.produced
+
+    def discard(self, request: Request) -> None:
+        """Count what was done for an attempt that came to nothing."""
+        self.discarded_tokens[request.id] += request.produced
         self._count(request)
 
     def _count(self, request: Request) -> None:

@@ -96,6 +96,7 @@ class Replica:
         """Its client has given up; what runs leaves when the step that runs now ends."""
         self.outstanding -= 1
         request.gone = True
+        self.recorder.log.unschedule(request.id)
         if request in self.scheduler.running:
             self._leaving.append(request)
         else:
@@ -111,6 +112,8 @@ class Replica:
             if request.finish_step:
                 request.run_steps(self.batch.step - request.start_step)
             self.recorder.log.discard(request)
+            if not request.gone:
+                self.recorder.log.unschedule(request.id)
         self._clear(self.now_s, self.batch.decoded)
         self._rouse()
         return [request for request in lost if not request.gone]
@@ -259,7 +262,7 @@ class Replica:
 
     def _book_prefill(self, prefill: Prefill, start: float, end: float) -> None:
         for request in prefill.started:
-            if not request.preemptions:
+            if not request.preemptions and not request.gone:
                 self.recorder.log.schedule_s[request.id] = start
         for request in prefill.finishing:
             self._first_token(request, end)
