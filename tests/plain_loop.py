@@ -1,572 +1,381 @@
-"""The serving engine as a plain loop, one sequence and one block at a time: slow, meant to be read.
+"""The simulator as a plain loop, one sequence and one block at a time: slow, meant to be read.
 
-The fast loop of `sim.engine` must give exactly the same times and counts. Nothing is kept as a
-running sum here: what a step costs and which blocks are in use is counted anew at every step.
+The fast loop of `sim.engine` must give exactly the same times and counts. Read `plain_blocks`,
+`plain_records` and `plain_engine` (one replica) first, then this: clients, router and failures.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import math
+import random
+from collections.abc import Callable
+from enum import IntEnum
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 
-Cost = Callable[[int, int, int, int, int, int, float, int], float]
+from tests.plain_engine import Cost, Replica
+from tests.plain_records import Result, Sequence, make_sequence
 
 
-class Step(NamedTuple):
-    """One engine step: what was in its batch, and the pool while it ran."""
+class Client(NamedTuple):
+    """How long a client waits, and how often it tries again."""
+
+    timeout_s: float | None = None
+    first_token_timeout_s: float | None = None
+    retries: int = 0
+    backoff_s: float = 1.0
+    backoff_factor: float = 2.0
+    jitter: float = 0.5
+
+
+class Outage(NamedTuple):
+    """A replica is down from one moment to another, or for ever."""
 
     replica: int
-    start_s: float
-    duration_s: float
-    n_decode: int
-    prefill_tokens: int
-    verify_tokens: int
-    emitted: int
-    blocks_used: int
-    waiting: int
+    at_s: float
+    up_s: float | None
+    resend: bool  # what it was serving is sent elsewhere; otherwise the clients see an error
 
 
-@dataclass
-class Reference:
-    """Arrays by request (row), steps by start time, and gaps between emissions."""
+class Fleet(NamedTuple):
+    """Replicas, who chooses among them, who sends, and what fails."""
 
-    replica: np.ndarray
-    status: np.ndarray
-    arrival_s: np.ndarray
-    schedule_s: np.ndarray
-    first_token_s: np.ndarray
-    finish_s: np.ndarray
-    cached_tokens: np.ndarray
-    output_tokens: np.ndarray
-    n_steps: np.ndarray
-    drafted: np.ndarray
-    accepted: np.ndarray
-    preemptions: np.ndarray
-    steps: list[Step]
-    itl: list[tuple[float, int]]
+    replicas: int = 1
+    router: str = "round_robin"
+    refresh_s: float = 0.0
+    queue_limit: int | None = None
+    client: Client = Client()
+    outages: tuple[Outage, ...] = ()
+    seed: int = 0
 
 
-@dataclass(eq=False)
-class Block:
-    """One KV block. `key` says whose tokens it holds, if anybody could look for them."""
+class Kind(IntEnum):
+    """Events at one instant come in this order; idle replicas plan after all of them."""
 
-    key: tuple[Any, ...] | None = None
-    users: int = 0
-
-
-class Pool:
-    """All blocks of a replica. Free ones wait in the order they were freed, oldest first."""
-
-    def __init__(self, n_blocks: int) -> None:
-        self.n_blocks = n_blocks
-        self.free = OrderedDict((Block(), None) for _ in range(n_blocks))
-        self.by_key: dict[tuple[Any, ...], Block] = {}
-
-    def take(self, key: tuple[Any, ...] | None = None) -> Block:
-        """Take the block that has been free the longest; its content is gone."""
-        block, _ = self.free.popitem(last=False)
-        self.forget(block)
-        block.users = 1
-        if key is not None:
-            self.name(block, key)
-        return block
-
-    def share(self, block: Block) -> None:
-        """Use a block that holds the right content, whether it is in use or only cached."""
-        if block.users == 0:
-            del self.free[block]
-        block.users += 1
-
-    def release(self, block: Block) -> None:
-        """Let go of a block; when nobody uses it, it joins the end of the free list."""
-        block.users -= 1
-        if block.users == 0:
-            self.free[block] = None
-
-    def name(self, block: Block, key: tuple[Any, ...]) -> None:
-        """Make a block findable. A copy in use keeps the name; a cached copy loses it."""
-        old = self.by_key.get(key)
-        if old is not None:
-            if old.users:
-                return
-            self.forget(old)
-        block.key = key
-        self.by_key[key] = block
-
-    def forget(self, block: Block) -> None:
-        if block.key is not None:
-            del self.by_key[block.key]
-            block.key = None
-
-    def leading(self, keys: Iterable[tuple[Any, ...]]) -> list[Block]:
-        """Find the blocks of `keys` from the first on, up to the first that is missing."""
-        found = []
-        for key in keys:
-            if key not in self.by_key:
-                break
-            found.append(self.by_key[key])
-        return found
+    STEP_ENDS = 1
+    REPLICA_CHANGES = 2
+    DEADLINE = 3
+    RETRY = 4
+    NEW_REQUEST = 5
 
 
-@dataclass(eq=False)
-class Sequence:
-    """A request, the path of its decode steps, and where it stands."""
+class Router:
+    """Chooses a replica that is up. What it looks at are the requests alive in each."""
 
-    row: int
-    ready_s: float
-    prompt: int
-    output: int
-    group: int
-    group_blocks: int  # leading blocks it shares with its group (0: in no group)
-    emitted: list[int]
-    accepted: list[int]
-    widths: list[int]
-    drafts: list[int]
-    stage: str = "waiting"  # waiting | prefill | decode | swapped | arriving (being swapped in)
-    step: int = 0  # index into its path: decode steps run so far
-    produced: int = 0
-    computed: int = 0
-    to_compute: int = 0
-    swapped_blocks: int = 0
-    blocks: list[Block] = field(default_factory=list)  # the group's first
-    last_emission_s: float = float("nan")
+    def __init__(self, fleet: Fleet, max_num_seqs: int, replicas: list[Replica]) -> None:
+        self.fleet, self.max_num_seqs, self.replicas = fleet, max_num_seqs, replicas
+        self.choices = 0
+        self.draw = random.Random(fleet.seed)
+        self.seen: list[int] = []  # requests in each replica, as of the last look
+        self.looked_s: float | None = None
+        self.home: dict[int, int] = {}  # replica a prefix was last sent to
 
-    @property
-    def context(self) -> int:
-        return self.prompt + self.produced
+    def choose(self, sequence: Sequence, now: float) -> Replica | None:
+        """Return None if nobody can take the request now."""
+        up = [replica for replica in self.replicas if replica.up]
+        if not up:
+            return None
+        if self.fleet.router == "shared_queue":
+            roomy = [replica for replica in up if len(replica.alive) < self.max_num_seqs]
+            return min(roomy, key=lambda replica: len(replica.alive)) if roomy else None
+        self.look(now)
+        chosen = {
+            "round_robin": self.next_in_turn,
+            "least_outstanding": self.least_loaded,
+            "power_of_two": self.better_of_two,
+            "prefix_affinity": lambda up: self.nearest(up, sequence),
+        }[self.fleet.router](up)
+        self.choices += 1
+        return chosen
 
-    @property
-    def width(self) -> int:
-        return self.widths[self.step]
+    def look(self, now: float) -> None:
+        """Count anew, unless the last look is recent enough."""
+        refresh_s = self.fleet.refresh_s
+        if not refresh_s or self.looked_s is None or now >= self.looked_s + refresh_s:
+            self.seen = [len(replica.alive) for replica in self.replicas]
+            self.looked_s = now
+
+    def load(self, replica: Replica) -> int:
+        return self.seen[replica.index]
+
+    def next_in_turn(self, up: list[Replica]) -> Replica:
+        return up[self.choices % len(up)]
+
+    def least_loaded(self, up: list[Replica]) -> Replica:
+        return min(up, key=self.load)
+
+    def better_of_two(self, up: list[Replica]) -> Replica:
+        if len(up) == 1:
+            return up[0]
+        return min((up[i] for i in self.draw.sample(range(len(up)), 2)), key=self.load)
+
+    def nearest(self, up: list[Replica], sequence: Sequence) -> Replica:
+        """Go where the longest part of the prompt was sent last, unless that one is overloaded."""
+        homes = [self.home.get(node.key) for node in reversed(sequence.nodes)]
+        home = next((r for index in homes for r in up if r.index == index), None)
+        most = math.ceil(1.25 * (sum(self.load(replica) for replica in up) + 1) / len(up))
+        if home is None or self.load(home) >= most:
+            home = self.least_loaded(up)
+        for node in [*sequence.nodes, *([sequence.keep] if sequence.keep else [])]:
+            self.home[node.key] = home.index
+        return home
 
 
-class Plan(NamedTuple):
-    """The batch of one step."""
+class Loop:
+    """Everything that happens, event by event."""
 
-    decoders: list[Sequence]
-    chunks: list[tuple[Sequence, int]]
-    arriving: list[Sequence]
-
-
-class Replica:
-    """One engine: its waiting queue, its batch and its blocks."""
-
-    def __init__(self, index: int, rules: Any, cost: Cost, out: Reference) -> None:
-        self.index, self.rules, self.cost, self.out = index, rules, cost, out
-        self.pool = Pool(rules.n_blocks)
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
-        self.late: list[Sequence] = []
-        self.assigned: list[Sequence] = []  # not finished yet, wherever they are
-        self.known = float("-inf")
-        self.swap_s = 0.0  # transfers the next step has to pay for
-        self.plan: Plan | None = None  # the batch now running
-        self.start_s = self.duration_s = self.end_s = 0.0
-        self.blocks_used = self.queue_length = 0
+    def __init__(
+        self, requests: Any, paths: Any, rules: Any, cost: Cost, fleet: Fleet, depth: int
+    ) -> None:
+        self.requests, self.paths, self.rules, self.fleet = requests, paths, rules, fleet
+        self.client, self.depth = fleet.client, depth
+        self.rows = len(requests.prompt_tokens)
+        self.out = Result.empty(self.rows)
+        self.replicas = [Replica(i, rules, cost, self.out) for i in range(fleet.replicas)]
+        self.router = Router(fleet, rules.max_num_seqs, self.replicas)
+        self.now = float("-inf")
+        self.events: list[tuple[float, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self.serial = count()
+        self.alive: dict[int, Sequence] = {}  # by row, while a client waits for an answer
+        self.held: list[Sequence] = []  # by the router, oldest first
+        self.tries = [0] * self.rows  # times the client sent it; the router may have sent it again
+        self.heads = [row for row in range(self.rows) if requests.turn[row] == 0]
+        self.begun = 0  # sessions of a closed loop
+        self.returns = 0  # times some replica will still come up
+        self.schedule_first_requests()
+        self.schedule_outages()
 
     # -- time
 
-    def next_time(self, now: float) -> float:
-        """Next moment this replica has something to do: end of its step, or work to start."""
-        if self.plan is not None:
-            return self.end_s
-        if self.waiting:
-            return max(now, self.waiting[0].ready_s)
-        return float("inf")
+    def at(self, time_s: float, kind: Kind, action: Callable[..., None], *args: Any) -> None:
+        """Schedule an event. Equal ones (time and kind) come in the order of this call."""
+        heapq.heappush(self.events, (time_s, kind, next(self.serial), action, args))
 
-    def start(self, now: float) -> None:
-        """Choose a batch and run it. With nothing to run, stay idle until something is ready."""
-        plan = self.choose(now, self.known)
-        while not (plan.decoders or plan.chunks or plan.arriving):
-            # An idle engine looks around now, not when its last step began.
-            self.known = now
-            if not self.waiting or self.waiting[0].ready_s > now:
-                return
-            plan = self.choose(now, self.known)
-        decoders, chunks, _ = plan
-        seconds = self.cost(
-            len(decoders),
-            sum(s.context for s in decoders),
-            sum(s.width for s in decoders),
-            sum(s.width * s.context for s in decoders),
-            sum(chunk for _, chunk in chunks),
-            sum(s.computed + chunk for s, chunk in chunks),
-            sum(chunk * s.computed + chunk**2 / 2 for s, chunk in chunks),
-            sum(s.computed + chunk == s.to_compute for s, chunk in chunks),
-        )
-        self.duration_s = seconds + self.swap_s
-        self.plan, self.start_s, self.end_s = plan, now, now + self.duration_s
-        self.swap_s = 0.0
-        self.queue_length = len(self.waiting)
-        for sequence, _ in chunks:
-            if np.isnan(self.out.schedule_s[sequence.row]):
-                self.out.schedule_s[sequence.row] = now
+    def run(self) -> Result:
+        """Go from event to event until every request has ended."""
+        while (self.out.status == "unfinished").any():
+            wakes_s = [replica.wakes_s(self.now) for replica in self.replicas]
+            self.now = min(wakes_s + [event[0] for event in self.events[:1]])
+            assert self.now < float("inf")
+            while self.events and self.events[0][0] <= self.now:
+                _, _, _, action, args = heapq.heappop(self.events)
+                action(*args)
+            for replica in self.replicas:
+                if replica.up and replica.plan is None:
+                    replica.start(self.now)
+                    if replica.plan is not None:
+                        self.at(
+                            replica.end_s, Kind.STEP_ENDS, self.step_ends, replica, replica.plan
+                        )
+        self.check_end()
+        self.out.steps.sort(key=lambda step: (step.start_s, step.replica))
+        return self.out
 
-    def end(self) -> list[Sequence]:
-        """End the running step and return the sequences that finished, in batch order."""
-        assert self.plan is not None
-        decoders, chunks, arriving = self.plan
-        gaps: dict[float, int] = {}
-        emitted = 0
-        verify_tokens = sum(s.width for s in decoders)
-        for sequence in decoders:
-            emitted += self.decode(sequence, gaps)
-        for sequence, chunk in chunks:
-            sequence.computed += chunk
-            if sequence.computed == sequence.to_compute:
-                self.end_prefill(sequence, gaps)
-                emitted += 1
-        for sequence in arriving:
-            sequence.stage = "decode"
-        self.out.itl.extend(gaps.items())
-        self.out.steps.append(
-            Step(
-                self.index,
-                self.start_s,
-                self.duration_s,
-                len(decoders),
-                sum(chunk for _, chunk in chunks),
-                verify_tokens,
-                emitted,
-                self.blocks_used,
-                self.queue_length,
-            )
-        )
-        self.known = self.start_s if self.rules.async_scheduling else self.end_s
-        self.plan = None
-        return self.retire()
+    def check_end(self) -> None:
+        """Nobody waits for anything, and all blocks come back."""
+        assert not self.alive and not self.held
+        for replica in self.replicas:
+            assert not replica.alive and not replica.waiting
+            assert all(sequence.gone for sequence in replica.running)
+            replica.retire()
+            replica.release_late()
+            assert len(replica.pool.free) == self.rules.n_blocks
 
-    def decode(self, sequence: Sequence, gaps: dict[float, int]) -> int:
-        """Run one decode step of a sequence: its path says what is accepted and emitted."""
-        j, row, out = sequence.step, sequence.row, self.out
-        # A resume emits a token outside the path, so the last step may have less left to emit.
-        tokens = min(sequence.emitted[j], sequence.output - sequence.produced)
-        out.n_steps[row] += 1
-        out.drafted[row] += sequence.drafts[j]
-        out.accepted[row] += sequence.accepted[j]
-        sequence.produced += tokens
-        sequence.step += 1
-        self.emit(sequence, gaps)
-        return tokens
+    def step_ends(self, replica: Replica, plan: Any) -> None:
+        if replica.plan is not plan:
+            return  # the replica went down meanwhile
+        for sequence in replica.end():
+            replica.alive.remove(sequence)
+            del self.alive[sequence.row]
+            self.answered(sequence.row)
+            self.give_out()
 
-    def end_prefill(self, sequence: Sequence, gaps: dict[float, int]) -> None:
-        sequence.produced += 1
-        sequence.stage = "decode"
-        if sequence.produced == 1:
-            self.out.first_token_s[sequence.row] = self.end_s
-            sequence.last_emission_s = self.end_s
-        else:
-            self.emit(sequence, gaps)
+    # -- sessions
 
-    def emit(self, sequence: Sequence, gaps: dict[float, int]) -> None:
-        gap = self.end_s - sequence.last_emission_s
-        gaps[gap] = gaps.get(gap, 0) + 1
-        sequence.last_emission_s = self.end_s
+    def schedule_first_requests(self) -> None:
+        """Open loop: each session at its time. Closed loop: whoever sends takes the next one."""
+        users = self.requests.users
+        self.promised = len(self.heads) if users is None else min(users, len(self.heads))
+        for row in self.heads[: self.promised]:
+            action, args = (self.begin_session, ()) if users else (self.first_send, (row,))
+            self.at(float(self.requests.arrival_s[row]), Kind.NEW_REQUEST, action, *args)
 
-    def retire(self) -> list[Sequence]:
-        """Take finished sequences out of the batch; async engines free their blocks later."""
-        done = [s for s in self.running if s.produced == s.output]
-        self.running = [s for s in self.running if s.produced < s.output]
-        for sequence in done:
-            self.out.finish_s[sequence.row] = self.end_s
-            self.out.status[sequence.row] = "finished"
-            self.out.output_tokens[sequence.row] = sequence.produced
-            self.assigned.remove(sequence)
-        self.late = done
-        if not self.rules.async_scheduling:
-            self.release_late()
-        return done
+    def begin_session(self) -> None:
+        self.begun += 1
+        self.first_send(self.heads[self.begun - 1])
 
-    # -- planning
+    def first_send(self, row: int) -> None:
+        self.out.arrival_s[row] = self.now
+        self.try_to_send(row)
 
-    def choose(self, now: float, known: float) -> Plan:
-        """Plan a step from what is known, then let go of what finished in the step before."""
-        if self.rules.exclusive_prefill:
-            plan = self.choose_exclusive(known)
-        else:
-            evicted = self.grow()
-            decoders = self.decoders()
-            budget = self.rules.max_num_batched_tokens - sum(s.width for s in decoders)
-            chunks, arriving = self.prefill(budget, known, admit=not evicted)
-            plan = Plan(decoders, chunks, arriving)
-        self.check_blocks()
-        self.blocks_used = self.pool.n_blocks - len(self.pool.free)
-        self.release_late()
-        return plan
-
-    def choose_exclusive(self, known: float) -> Plan:
-        """Prefill if anything can be; only if nothing can, decode."""
-        chunks, arriving = self.prefill(self.rules.max_num_batched_tokens, known, admit=True)
-        if chunks:
-            return Plan([], chunks, arriving)
-        self.grow()
-        return Plan(self.decoders(), [], [s for s in arriving if s in self.running])
-
-    def decoders(self) -> list[Sequence]:
-        return [s for s in self.running if s.stage == "decode"]
-
-    def growth(self, sequence: Sequence) -> int:
-        """Blocks this decode step needs beyond those the sequence holds."""
-        tokens = sequence.context - 1 + self.rules.slots
-        return max(0, self.blocks_for(tokens) - len(sequence.blocks))
-
-    def grow(self) -> bool:
-        """Give every decoder its blocks; while they do not suffice, preempt the last sequence."""
-        evicted = False
-        while sum(self.growth(s) for s in self.decoders()) > len(self.pool.free):
-            self.preempt(self.running.pop())
-            evicted = True
-        for sequence in self.decoders():
-            sequence.blocks += [self.pool.take() for _ in range(self.growth(sequence))]
-        return evicted
-
-    def prefill(
-        self, budget: int, known: float, admit: bool
-    ) -> tuple[list[tuple[Sequence, int]], list[Sequence]]:
-        """Plan chunks: the unfinished prefill first, then waiting sequences in order."""
-        chunks: list[tuple[Sequence, int]] = []
-        arriving: list[Sequence] = []
-        unfinished = [s for s in self.running if s.stage == "prefill"]
-        assert len(unfinished) <= 1 and unfinished == self.running[-1:] * len(unfinished)
-        for sequence in unfinished:
-            budget -= self.add_chunk(sequence, budget, chunks)
-        while admit and budget > 0 and self.may_admit(known) and not self.is_partial(chunks):
-            sequence = self.waiting[0]
-            if not self.place(sequence):
+    def followers(self, row: int) -> list[int]:
+        """Rows of the same session behind this one."""
+        behind = []
+        for other in range(row + 1, self.rows):
+            if self.requests.turn[other] == 0:
                 break
-            self.running.append(self.waiting.popleft())
-            if sequence.stage == "prefill":
-                budget -= self.add_chunk(sequence, budget, chunks)
-            else:
-                arriving.append(sequence)
-        return chunks, arriving
+            behind.append(other)
+        return behind
 
-    def may_admit(self, known: float) -> bool:
-        taken = len(self.running) + len(self.late)
-        room = taken < self.rules.max_num_seqs
-        return room and bool(self.waiting) and self.waiting[0].ready_s <= known
-
-    def add_chunk(self, sequence: Sequence, budget: int, chunks: list[tuple[Sequence, int]]) -> int:
-        chunk = min(sequence.to_compute - sequence.computed, budget)
-        assert chunk > 0
-        chunks.append((sequence, chunk))
-        return chunk
-
-    def is_partial(self, chunks: list[tuple[Sequence, int]]) -> bool:
-        if not chunks:
-            return False
-        sequence, chunk = chunks[-1]
-        return sequence.computed + chunk < sequence.to_compute
-
-    # -- blocks
-
-    def blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self.rules.block_tokens)
-
-    def spare(self) -> int:
-        """Blocks an admission may take."""
-        watermark = self.rules.watermark_blocks if self.running or self.late else 0
-        return len(self.pool.free) - watermark
-
-    def place(self, sequence: Sequence) -> bool:
-        """Give a waiting sequence its blocks, if there are enough."""
-        if sequence.stage == "swapped":
-            return self.swap_in(sequence)
-        sequence.to_compute = sequence.prompt + sequence.produced
-        hits = self.find_cached(sequence)
-        total = self.blocks_for(sequence.to_compute)
-        if self.rules.preemption == "never":
-            total = self.blocks_for(sequence.prompt + sequence.output - 1 + self.rules.slots)
-        if total - sum(block.users > 0 for block in hits) > self.spare():
-            return False
-        for block in hits:
-            self.pool.share(block)
-        self.forget_own(sequence)
-        sequence.blocks = list(hits)
-        for i in range(len(hits), total):
-            in_group = i < sequence.group_blocks
-            key = ("group", sequence.group, i) if in_group else None
-            sequence.blocks.append(self.pool.take(key))
-        sequence.computed = len(hits) * self.rules.block_tokens
-        sequence.stage = "prefill"
-        if np.isnan(self.out.schedule_s[sequence.row]):
-            self.out.cached_tokens[sequence.row] = sequence.computed
-        return True
-
-    def find_cached(self, sequence: Sequence) -> list[Block]:
-        """Find leading blocks somebody computed: the group's, and on top its own of before."""
-        if not self.rules.prefix_cache:
-            return []
-        drop = self.rules.drop_matched_block
-        size = sequence.group_blocks
-        group = self.pool.leading(("group", sequence.group, i) for i in range(size))
-        if len(group) < size:
-            return group[:-1] if drop else group
-        limit = (sequence.to_compute - 1) // self.rules.block_tokens - size
-        own = self.pool.leading(("own", sequence.row, i) for i in range(limit))
-        return group + (own[:-1] if drop else own)
-
-    def forget_own(self, sequence: Sequence) -> None:
-        """Blocks left from before its preemption are never looked for again."""
-        for key in [k for k in self.pool.by_key if k[:2] == ("own", sequence.row)]:
-            self.pool.forget(self.pool.by_key[key])
-
-    def release_late(self) -> None:
-        for sequence in self.late:
-            for block in reversed(sequence.blocks):
-                self.pool.release(block)
-            sequence.blocks = []
-        self.late = []
-
-    def preempt(self, sequence: Sequence) -> None:
-        """Take a sequence's blocks away and put it at the front of the queue."""
-        self.out.preemptions[sequence.row] += 1
-        self.waiting.appendleft(sequence)
-        if self.rules.preemption == "swap" and sequence.stage != "prefill":
-            self.swap_out(sequence)
+    def answered(self, row: int) -> None:
+        behind = self.followers(row)
+        if behind:
+            pause_s = float(self.requests.think_s[behind[0]])
+            self.at(self.now + pause_s, Kind.NEW_REQUEST, self.first_send, behind[0])
         else:
-            self.drop_blocks(sequence)
-            sequence.stage = "waiting"
-        sequence.blocks = []
+            self.session_over()
 
-    def drop_blocks(self, sequence: Sequence) -> None:
-        """Free blocks from the last to the first; full computed ones stay findable."""
-        prefilling = sequence.stage == "prefill"
-        tokens = sequence.computed if prefilling else sequence.context - 1
-        valid = tokens // self.rules.block_tokens
-        size = sequence.group_blocks
-        for i, block in reversed(list(enumerate(sequence.blocks))):
-            self.pool.release(block)
-            if i >= valid and block.users == 0:
-                self.pool.forget(block)
-            elif i >= size and self.rules.prefix_cache:
-                self.pool.name(block, ("own", sequence.row, i - size))
+    def session_over(self) -> None:
+        """A user of a closed loop goes on, after a pause, with a session nobody has begun."""
+        if self.requests.users is None or self.promised == len(self.heads):
+            return
+        pause_s = float(self.requests.think_s[self.heads[self.promised]])
+        self.promised += 1
+        self.at(self.now + pause_s, Kind.NEW_REQUEST, self.begin_session)
 
-    def swap_out(self, sequence: Sequence) -> None:
-        sequence.swapped_blocks = len(sequence.blocks)
-        self.swap_s += sequence.swapped_blocks * self.rules.swap_s_per_block
-        for block in reversed(sequence.blocks):
-            self.pool.release(block)
-        sequence.group_blocks = 0  # its copy comes back as blocks of its own
-        sequence.stage = "swapped"
+    # -- sending
 
-    def swap_in(self, sequence: Sequence) -> bool:
-        if sequence.swapped_blocks > self.spare():
-            return False
-        sequence.blocks = [self.pool.take() for _ in range(sequence.swapped_blocks)]
-        self.swap_s += sequence.swapped_blocks * self.rules.swap_s_per_block
-        sequence.stage = "arriving"
-        return True
+    def try_to_send(self, row: int) -> None:
+        """The client sends a request, for the first time or again."""
+        self.tries[row] += 1
+        for timeout_s, first_token in (
+            (self.client.timeout_s, False),
+            (self.client.first_token_timeout_s, True),
+        ):
+            if timeout_s is not None:
+                args = (row, self.tries[row], first_token)
+                self.at(self.now + timeout_s, Kind.DEADLINE, self.deadline, *args)
+        self.send(row)
 
-    def check_blocks(self) -> None:
-        """Every block is free or in use by exactly as many sequences as it counts."""
-        users: dict[Block, int] = {}
-        for sequence in [*self.running, *self.late]:
-            for block in sequence.blocks:
-                users[block] = users.get(block, 0) + 1
-        assert all(block.users == count for block, count in users.items())
-        assert not any(block in users or block.users for block in self.pool.free)
-        assert len(users) + len(self.pool.free) == self.pool.n_blocks
+    def send(self, row: int) -> None:
+        """A request comes to the router, from its client or from a replica that failed."""
+        self.out.attempts[row] += 1
+        ready_s = self.now + self.rules.request_s
+        sequence = make_sequence(
+            row,
+            int(self.out.attempts[row]),
+            ready_s,
+            self.requests,
+            self.paths,
+            self.rules,
+            self.depth,
+        )
+        never = why_never(sequence, self.rules)
+        if never is not None:
+            self.ends_unserved(row, "rejected", never)
+            return
+        replica = self.router.choose(sequence, self.now)
+        self.alive[row] = sequence
+        if replica is not None:
+            self.hand_over(sequence, replica)
+        elif self.nobody_left():
+            self.ends_unserved(row, "failed", "no replica left")
+        elif self.router_is_full():
+            self.came_to_nothing(row, "rejected", "queue full")
+        else:
+            self.held.append(sequence)
+
+    def nobody_left(self) -> bool:
+        return not self.returns and not any(replica.up for replica in self.replicas)
+
+    def router_is_full(self) -> bool:
+        limit, shared = self.fleet.queue_limit, self.fleet.router == "shared_queue"
+        return shared and limit is not None and len(self.held) >= limit * len(self.replicas)
+
+    def hand_over(self, sequence: Sequence, replica: Replica) -> None:
+        limit, shared = self.fleet.queue_limit, self.fleet.router == "shared_queue"
+        if not shared and limit is not None and len(replica.waiting) >= limit:
+            self.came_to_nothing(sequence.row, "rejected", "queue full")
+            return
+        sequence.ready_s = max(sequence.ready_s, self.now)
+        replica.join(sequence)
+
+    def give_out(self) -> None:
+        """Give held requests to replicas, from the front, while one can take them."""
+        while self.held:
+            replica = self.router.choose(self.held[0], self.now)
+            if replica is None:
+                return
+            self.hand_over(self.held.pop(0), replica)
+
+    # -- what goes wrong
+
+    def deadline(self, row: int, tries: int, first_token: bool) -> None:
+        """The client gives up, unless this attempt is over or has what it waits for."""
+        sequence = self.alive.get(row)
+        if sequence is None or self.tries[row] != tries or (first_token and sequence.produced):
+            return
+        if sequence in self.held:
+            self.held.remove(sequence)
+        else:
+            (replica,) = (r for r in self.replicas if sequence in r.alive)
+            replica.give_up(sequence)
+        self.came_to_nothing(row, "timed_out", "client gave up")
+        self.give_out()
+
+    def came_to_nothing(self, row: int, status: str, reason: str) -> None:
+        """An attempt was refused, given up or lost: the client tries again, or the row ends."""
+        del self.alive[row]
+        k = self.tries[row]
+        if k > self.client.retries:
+            self.ends_unserved(row, status, reason)
+            return
+        u = float(np.random.default_rng([self.fleet.seed, row, k]).random())
+        pause_s = self.client.backoff_s * self.client.backoff_factor ** (k - 1)
+        pause_s *= 1 + self.client.jitter * (2 * u - 1)
+        self.at(self.now + pause_s, Kind.RETRY, self.try_to_send, row)
+
+    def ends_unserved(self, row: int, status: str, reason: str) -> None:
+        """A row ends, and its session with it."""
+        self.alive.pop(row, None)
+        self.out.status[row], self.out.reason[row] = status, reason
+        for other in self.followers(row):
+            self.out.status[other], self.out.reason[other] = "rejected", "its session ended"
+            self.out.arrival_s[other] = self.now
+        self.session_over()
+
+    def schedule_outages(self) -> None:
+        for outage in self.fleet.outages:
+            self.at(outage.at_s, Kind.REPLICA_CHANGES, self.goes_down, outage)
+
+    def goes_down(self, outage: Outage) -> None:
+        replica = self.replicas[outage.replica]
+        if not replica.up:
+            return  # what is down cannot go down, nor come back from that
+        if outage.up_s is not None:
+            self.returns += 1
+            self.at(outage.up_s, Kind.REPLICA_CHANGES, self.comes_up, outage)
+        for sequence in replica.fail():
+            if outage.resend:
+                self.send(sequence.row)
+            else:
+                self.came_to_nothing(sequence.row, "failed", "lost with its replica")
+        if self.nobody_left():
+            for sequence in self.held:
+                self.ends_unserved(sequence.row, "failed", "no replica left")
+            self.held = []
+
+    def comes_up(self, outage: Outage) -> None:
+        self.returns -= 1
+        self.replicas[outage.replica].up = True
+        self.give_out()
 
 
-class Source:
-    """Sends requests: at given times, or each user's next one after the last was answered."""
+def why_never(sequence: Sequence, rules: Any) -> str | None:
+    """Say why a request can never be served, if so."""
 
-    def __init__(self, requests: Any, rows: int) -> None:
-        self.users, self.rows = requests.users, rows
-        self.think_s = float(np.ravel(requests.think_s)[0])
-        first = rows if self.users is None else min(self.users, rows)
-        # Ties: first requests by row, then followers by the row that was answered.
-        self.due = [(float(requests.arrival_s[row]), 0, row) for row in range(first)]
-        self.following = 0
-        heapq.heapify(self.due)
-
-    def answered(self, row: int, now: float) -> None:
-        if self.users is not None:
-            heapq.heappush(self.due, (now + self.think_s, 1, row))
-
-    def next_time(self) -> float:
-        return self.due[0][0] if self.due else float("inf")
-
-    def pop(self) -> tuple[float, int] | None:
-        """Return time and row of the next request, None if the rows have run out.
-
-        Rows are taken in the order in which requests are sent.
-        """
-        time, _, _ = heapq.heappop(self.due)
-        if self.following == self.rows:
-            return None
-        self.following += 1
-        return time, self.following - 1
-
-
-def empty_reference(rows: int) -> Reference:
-    def nan() -> np.ndarray:
-        return np.full(rows, np.nan)
-
-    def zeros() -> np.ndarray:
-        return np.zeros(rows, dtype=np.int64)
-
-    return Reference(
-        replica=np.full(rows, -1, dtype=np.int64),
-        status=np.full(rows, "unfinished", dtype="<U10"),
-        arrival_s=nan(),
-        schedule_s=nan(),
-        first_token_s=nan(),
-        finish_s=nan(),
-        cached_tokens=zeros(),
-        output_tokens=zeros(),
-        n_steps=zeros(),
-        drafted=zeros(),
-        accepted=zeros(),
-        preemptions=zeros(),
-        steps=[],
-        itl=[],
-    )
-
-
-def is_rejected(prompt: int, output: int, rules: Any) -> bool:
     def blocks(tokens: int) -> int:
         return -(-tokens // rules.block_tokens)
 
-    most = max(blocks(prompt + output - 1 + rules.slots), blocks(prompt))
-    return prompt + output > rules.max_model_len or most > rules.n_blocks
-
-
-def make_sequence(
-    row: int, arrival_s: float, requests: Any, paths: Any, rules: Any, drafted_per_step: int
-) -> Sequence:
-    prompt, output = int(requests.prompt_tokens[row]), int(requests.output_tokens[row])
-    path = slice(int(paths.offsets[row]), int(paths.offsets[row + 1]))
-    emitted = [int(x) for x in paths.emitted[path]]
-    assert sum(emitted) == output - 1
-    group_blocks = 0
-    if rules.prefix_cache:
-        shared = min(int(requests.prefix_tokens[row]), prompt - 1)
-        group_blocks = shared // rules.block_tokens
-        if rules.drop_matched_block:
-            group_blocks = max(group_blocks - 1, 0)
-
-    def per_step(values: Any, constant: int) -> list[int]:
-        return [constant] * len(emitted) if values is None else [int(x) for x in values[path]]
-
-    return Sequence(
-        row=row,
-        ready_s=arrival_s + rules.request_s,
-        prompt=prompt,
-        output=output,
-        group=int(requests.group[row]),
-        group_blocks=group_blocks,
-        emitted=emitted,
-        accepted=per_step(paths.accepted, 0),
-        widths=per_step(paths.width, rules.width),
-        drafts=per_step(paths.drafted, drafted_per_step),
-    )
+    prompt, output = sequence.prompt, sequence.output
+    if prompt + output > rules.max_model_len:
+        return "too long"
+    if max(blocks(prompt + output - 1 + rules.slots), blocks(prompt)) > rules.n_blocks:
+        return "larger than the KV pool"
+    return None
 
 
 def simulate(
@@ -574,51 +383,11 @@ def simulate(
     paths: Any,
     rules: Any,
     cost: Cost,
-    replicas: int = 1,
-    router: str = "round_robin",
+    fleet: Fleet | None = None,
     drafted_per_step: int = 0,
-) -> Reference:
+) -> Result:
     """Serve all requests and return what happened to each, and in each step.
 
-    Events at one instant come in this order: steps end, requests arrive, idle replicas plan.
-    `drafted_per_step` counts where `paths.drafted` is None.
+    `drafted_per_step` counts where `paths.drafted` is None. Without a fleet there is one replica.
     """
-    rows = len(requests.prompt_tokens)
-    out = empty_reference(rows)
-    engines = [Replica(index, rules, cost, out) for index in range(replicas)]
-    source = Source(requests, rows)
-    arrivals = 0
-    now = float("-inf")
-    while True:
-        now = min(source.next_time(), *(engine.next_time(now) for engine in engines))
-        if now == float("inf"):
-            break
-        for engine in engines:
-            if engine.plan is not None and engine.end_s == now:
-                for sequence in engine.end():
-                    source.answered(sequence.row, now)
-        while source.next_time() <= now:
-            sent = source.pop()
-            if sent is None:
-                continue
-            arrival_s, row = sent
-            engine = engines[arrivals % replicas]
-            if router == "least_outstanding":
-                engine = min(engines, key=lambda e: (len(e.assigned), e.index))
-            arrivals += 1
-            out.arrival_s[row], out.replica[row] = arrival_s, engine.index
-            prompt, output = int(requests.prompt_tokens[row]), int(requests.output_tokens[row])
-            if is_rejected(prompt, output, rules):
-                out.status[row] = "rejected"
-                source.answered(row, now)
-                continue
-            sequence = make_sequence(row, arrival_s, requests, paths, rules, drafted_per_step)
-            engine.assigned.append(sequence)
-            engine.waiting.append(sequence)
-        for engine in engines:
-            if engine.plan is None:
-                engine.start(now)
-    assert not any(engine.assigned for engine in engines)
-    assert all(len(engine.pool.free) == rules.n_blocks for engine in engines)
-    out.steps.sort(key=lambda step: (step.start_s, step.replica))
-    return out
+    return Loop(requests, paths, rules, cost, fleet or Fleet(), drafted_per_step).run()

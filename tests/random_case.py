@@ -1,7 +1,8 @@
-"""Random small serving problems, made to hit the corners: full pools, ties, groups, long queues.
+"""Random small serving problems, made to hit the corners: full pools, ties, long queues, failures.
 
 Every duration is a multiple of a power of two, so that sums are exact in any order and two
-correct loops agree to the last bit.
+correct loops agree to the last bit; only retries with jitter make odd times. Deadlines, retries
+and outages are off the grid of ticks, so that they never meet the end of a step.
 """
 
 from __future__ import annotations
@@ -12,11 +13,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sim.engine.rules import Rules
-from sim.scenario.workload import Prefixes
+from tests.plain_loop import Client, Fleet, Outage
+from tests.random_requests import SLOT_S, draw_requests
 
 TICK_S = 2.0**-20
-SLOT_S = 2.0**-10
-DRAW = ("recompute", "recompute", "swap", "never")
+PREEMPTIONS = ("recompute", "recompute", "recompute", "swap", "swap", "never")
+ROUTERS = (
+    "round_robin",
+    "least_outstanding",
+    "power_of_two",
+    "prefix_affinity",
+    "shared_queue",
+)
 
 
 class Paths(NamedTuple):
@@ -66,14 +74,16 @@ class Case(NamedTuple):
     paths: Paths
     rules: Rules
     cost: Cost
-    replicas: int
-    router: str
+    fleet: Fleet
     drafted_per_step: int
 
     def describe(self) -> str:
+        requests = self.requests
         return (
-            f"seed {self.seed}: {len(self.requests.prompt_tokens)} requests, "
-            f"users {self.requests.users}, {self.replicas} x {self.router}, {self.rules}"
+            f"seed {self.seed}: {len(requests.prompt_tokens)} requests in "
+            f"{int((requests.turn == 0).sum())} sessions, users {requests.users}, "
+            f"{len(requests.prefixes.keys)} prefix nodes, {int((requests.keeps > 0).sum())} kept\n"
+            f"{self.fleet}\n{self.rules}\n{self.cost}"
         )
 
 
@@ -81,81 +91,22 @@ def random_case(seed: int) -> Case:
     """Draw one case. The same seed always gives the same case."""
     rng = np.random.default_rng(seed)
     k = int(rng.integers(0, 6))
-    replicas = int(rng.integers(1, 4))
+    replicas = int(rng.choice([1, 1, 2, 2, 3, 4]))
     block_tokens = int(rng.choice([4, 8, 16]))
     prefix_cache = bool(rng.random() < 0.7)
     n = int(rng.integers(5, 61))
     requests = draw_requests(rng, n, block_tokens, replicas)
     rules = draw_rules(rng, requests, k, block_tokens, prefix_cache)
+    cost = draw_cost(rng)
     return Case(
         seed=seed,
         requests=requests,
         paths=draw_paths(rng, requests.output_tokens, k),
         rules=rules,
-        cost=draw_cost(rng),
-        replicas=replicas,
-        router=str(rng.choice(["round_robin", "least_outstanding"])),
+        cost=cost,
+        fleet=draw_fleet(rng, seed, replicas, requests, cost),
         drafted_per_step=k,
     )
-
-
-def draw_requests(
-    rng: np.random.Generator, n: int, block_tokens: int, replicas: int
-) -> SimpleNamespace:
-    """Draw lengths, groups and arrivals; some arrive together, some long after the rest."""
-    # Skewed: a few long prompts, prefilled in many chunks, among many short ones.
-    longest, skew = int(rng.choice([20, 80, 250, 700])), int(rng.choice([1, 4]))
-    prompt = 1 + (longest * rng.random(n) ** skew).astype(np.int64)
-    output = rng.integers(1, int(rng.choice([4, 30, 90])), size=n)
-    group, prefix, prompt = draw_groups(rng, prompt, block_tokens)
-    gap_slots = rng.integers(0, int(rng.choice([1, 2, 6, 25])), size=n)
-    gap_slots[rng.random(n) < 0.03] += 3000
-    arrival_s = np.cumsum(gap_slots) * SLOT_S
-    users = None
-    if rng.random() < 0.25:
-        users = int(rng.integers(1, min(n, 8 * replicas) + 1))
-        stagger = int(rng.integers(0, 4))
-        arrival_s = np.where(np.arange(n) < users, np.arange(n) * stagger * SLOT_S, np.nan)
-    return SimpleNamespace(
-        arrival_s=arrival_s,
-        stream=np.zeros(n, dtype=np.int32),
-        prompt_tokens=prompt,
-        output_tokens=output,
-        group=group,
-        prefix_tokens=prefix,
-        prefixes=Prefixes.of_groups(group, prefix),
-        keeps=np.zeros(n, dtype=np.int64),
-        turn=np.zeros(n, dtype=np.int64),
-        domain=np.zeros(n, dtype=np.int64),
-        users=users,
-        think_s=np.full(n, float(rng.choice([0, 3, 40])) * SLOT_S),
-        stream_names=("all",),
-        domain_names=("general",),
-    )
-
-
-def draw_groups(
-    rng: np.random.Generator, prompt: np.ndarray, block_tokens: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Put requests in prefix groups: none, whole prompts repeated, or a prefix and a rest.
-
-    All requests of one group share the same number of full blocks: a prompt that is exactly its
-    prefix can share one block less than its longer neighbours, and is not drawn here.
-    """
-    n = len(prompt)
-    zeros = np.zeros(n, dtype=np.int64)
-    kind = rng.choice(["none", "all", "prefix"], p=[0.35, 0.2, 0.45])
-    groups = int(rng.integers(1, 7))
-    group = rng.integers(0, groups, size=n)
-    if kind == "none":
-        return zeros, zeros, prompt
-    if kind == "all":
-        lengths = rng.integers(1, int(prompt.max()) + 1, size=groups)
-        return group + 1, lengths[group], lengths[group]
-    sizes = rng.integers(1, int(rng.choice([6, 40])) * block_tokens, size=groups)
-    member = rng.random(n) < 0.8
-    whole = np.where(member, sizes[group] + prompt, prompt)
-    return np.where(member, group + 1, 0), np.where(member, sizes[group], 0), whole
 
 
 def draw_rules(
@@ -169,7 +120,7 @@ def draw_rules(
     needs = np.sort(-(-(total - 1 + slots) // block_tokens))
     largest = int(needs[-1] if rng.random() < 0.8 else needs[int(0.9 * len(needs))])
     crowd = int(np.mean(needs) * max_num_seqs)
-    room = float(rng.choice([0.0, 0.15, 0.3, 0.6, 1.2]))
+    room = float(rng.choice([0.0, 0.1, 0.25, 0.5, 1.2]))
     longest = int(total.max()) if rng.random() < 0.85 else int(np.quantile(total, 0.9))
     return Rules(
         max_num_seqs=max_num_seqs,
@@ -182,7 +133,7 @@ def draw_rules(
         async_scheduling=bool(rng.random() < 0.6),
         prefix_cache=cache,
         drop_matched_block=bool(k and rng.random() < 0.5),
-        preemption=str(rng.choice(DRAW)),  # type: ignore[arg-type]
+        preemption=str(rng.choice(PREEMPTIONS)),  # type: ignore[arg-type]
         exclusive_prefill=bool(rng.random() < 0.2),
         watermark_blocks=int(rng.choice([0, 0, 1, 4])),
         request_s=float(rng.choice([0, 0, 2, 7])) * SLOT_S,
@@ -224,3 +175,60 @@ def draw_cost(rng: np.random.Generator) -> Cost:
     weights = rng.integers(0, [60, 4, 40, 3, 40, 3, 2, 500])
     weights[6] *= 2
     return Cost((constant, *(int(x) for x in weights)))
+
+
+def draw_fleet(
+    rng: np.random.Generator, seed: int, replicas: int, requests: SimpleNamespace, cost: Cost
+) -> Fleet:
+    step_s = cost.coefficients[0] * TICK_S
+    decoding_s = float(np.mean(requests.output_tokens)) * step_s
+    rounds = len(requests.turn) / (requests.users or len(requests.turn))
+    span_s = float(np.nanmax(requests.arrival_s)) + (1 + rounds) * decoding_s + 10 * step_s
+    refresh_s = float(rng.choice([1, 5, 20])) * step_s
+    return Fleet(
+        replicas=replicas,
+        router=str(rng.choice(ROUTERS)),
+        refresh_s=off_grid(rng, refresh_s) if rng.random() < 0.4 else 0.0,
+        queue_limit=int(rng.choice([1, 2, 3, 6])) if rng.random() < 0.4 else None,
+        client=draw_client(rng, step_s, decoding_s),
+        outages=draw_outages(rng, replicas, span_s) if rng.random() < 0.45 else (),
+        seed=seed,
+    )
+
+
+def draw_client(rng: np.random.Generator, step_s: float, decoding_s: float) -> Client:
+    """Draw one that waits for ever, or now and then not long enough; and some retries."""
+    patient = rng.random() < 0.5
+    whole_s = decoding_s * float(rng.choice([0.5, 1, 2, 4, 16])) + 2 * step_s
+    first_s = step_s * float(rng.choice([1.5, 4, 16, 64]))
+    whole, first = ((True, True), (True, False), (False, True))[int(rng.integers(3))]
+    return Client(
+        timeout_s=None if patient or not whole else off_grid(rng, whole_s),
+        first_token_timeout_s=None if patient or not first else off_grid(rng, first_s),
+        retries=int(rng.choice([0, 0, 1, 2, 4])),
+        backoff_s=off_grid(rng, float(rng.choice([0.5, 3, 20])) * step_s),
+        backoff_factor=float(rng.choice([1, 1.5, 2])),
+        jitter=float(rng.choice([0, 0.5, 1])),
+    )
+
+
+def draw_outages(rng: np.random.Generator, replicas: int, span_s: float) -> tuple[Outage, ...]:
+    """Draw one to three, while requests come; a quarter of the replicas never come back."""
+    outages = []
+    for _ in range(int(rng.integers(1, 4))):
+        at_s = off_grid(rng, float(rng.random()) * span_s)
+        up_s = at_s + off_grid(rng, float(rng.choice([0.02, 0.1, 0.5])) * span_s)
+        outages.append(
+            Outage(
+                replica=int(rng.integers(replicas)),
+                at_s=at_s,
+                up_s=None if rng.random() < 0.25 else up_s,
+                resend=bool(rng.random() < 0.5),
+            )
+        )
+    return tuple(outages)
+
+
+def off_grid(rng: np.random.Generator, time_s: float) -> float:
+    """Round to whole ticks and add an odd fraction of one."""
+    return (int(time_s / TICK_S) + (2 * int(rng.integers(512)) + 1) / 1024) * TICK_S

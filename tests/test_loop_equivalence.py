@@ -1,23 +1,27 @@
-"""The fast loop gives the tables of the plain one, preemptions and ties included."""
+"""The fast loop gives the tables of the plain one, preemptions, failures and ties included."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from plain_loop import Reference
-from plain_loop import simulate as simulate_plainly
-from random_case import Case, random_case
 
-from sim.engine.fleet import Fleet
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import Plan, simulate
 from sim.histogram import LogHistogram
 
+from tests.plain_loop import simulate as simulate_plainly
+from tests.plain_records import Result, Step
+from tests.random_case import Case, random_case
+
 TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
-COUNTS = ("cached_tokens", "n_steps", "drafted", "accepted", "preemptions")
+# What a request that was not served has as well.
+ALWAYS = ("attempts", "n_steps", "drafted", "accepted", "preemptions", "discarded_tokens")
+SERVED = ("replica", "cached_tokens")
+STEP_COUNTS = ("n_decode", "prefill_tokens", "verify_tokens", "emitted", "blocks_used")
 
 
 class FixedPaths:
@@ -63,54 +67,96 @@ class Cost:
 
 
 def run_fast(case: Case) -> Recorder:
+    """Run the product on a case: the only place that knows how it is called."""
+    from sim.engine import fleet as product
+
+    fleet = case.fleet
     plan = Plan(
         rules=case.rules,
         cost=Cost(case.cost, case.rules.width),
         law=FixedPaths(case.paths),
         drafted=case.drafted_per_step,
         varies_width=case.paths.width is not None,
-        fleet=Fleet(case.replicas, case.router),
+        fleet=product.Fleet(
+            replicas=fleet.replicas,
+            router=fleet.router,
+            refresh_s=fleet.refresh_s,
+            queue_limit=fleet.queue_limit,
+            client=product.Client.model_construct(**fleet.client._asdict()),
+            outages=tuple(product.Outage(**outage._asdict()) for outage in fleet.outages),
+        ),
     )
     return simulate(plan, case.requests, case.seed, keep_steps=True)
 
 
-def compare(case: Case, fast: Recorder, plain: Reference) -> None:
-    log = fast.log
-    assert log.status == plain.status.tolist()
-    finished = plain.status == "finished"
-    for name in TIMES:
-        got, want = np.array(getattr(log, name))[finished], getattr(plain, name)[finished]
-        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-9, err_msg=name)
-    for name in COUNTS:
-        assert (np.array(getattr(log, name)) == getattr(plain, name))[finished].all(), name
-    assert (np.array(log.replica) == plain.replica)[finished].all()
-    assert fast.rows is not None
-    rows = sorted(fast.rows, key=lambda row: (row[1], row[0]))
-    assert len(rows) == len(plain.steps)
-    for row, step in zip(rows, plain.steps, strict=True):
-        start, seconds = row[1:3]
-        assert (start, seconds) == pytest.approx((step.start_s, step.duration_s), abs=1e-9)
-        assert (row[0], *row[6:11]) == (step.replica, *step[3:8])
+def run_plainly(case: Case) -> Result:
+    return simulate_plainly(
+        case.requests, case.paths, case.rules, case.cost, case.fleet, case.drafted_per_step
+    )
+
+
+def differences(fast: Recorder, plain: Result) -> Iterator[str]:
+    """Say where the two first differ, in steps, in each column, and in gaps."""
+    yield from step_differences(fast, plain)
+    rows = len(plain.status)
+    served = [row for row in range(rows) if plain.status[row] == "finished"]
+    yield from row_difference(fast, plain, "status", range(rows))
+    for name in ALWAYS:
+        yield from row_difference(fast, plain, name, range(rows))
+    for name in (*TIMES, *SERVED):
+        yield from row_difference(fast, plain, name, served)
     gaps = LogHistogram()
     for gap_s, count in plain.itl:
         gaps.add(gap_s, count)
-    assert fast.itl == gaps
+    if fast.itl != gaps:
+        yield f"gaps between emissions: fast {fast.itl.count}, plain {gaps.count}, or other bins"
+
+
+def row_difference(fast: Recorder, plain: Result, name: str, rows: Any) -> Iterator[str]:
+    got, want = getattr(fast.log, name), getattr(plain, name)
+    for row in rows:
+        if name in TIMES:
+            same = got[row] == pytest.approx(want[row], rel=1e-12, abs=1e-9, nan_ok=True)
+        else:
+            same = got[row] == want[row]
+        if not same:
+            why = f" ({plain.reason[row]})" if plain.reason[row] else ""
+            yield f"row {row} {name}: fast {got[row]}, plain {want[row]}; {plain.status[row]}{why}"
+            return
+
+
+def step_differences(fast: Recorder, plain: Result) -> Iterator[str]:
+    assert fast.rows is not None
+    rows = sorted(fast.rows, key=lambda row: (row[1], row[0]))
+    steps = [Step(*row[:3], *row[6:11], waiting=0) for row in rows]
+    for i, (got, want) in enumerate(zip(steps, plain.steps, strict=False)):
+        times = (got.start_s, got.duration_s)
+        wrong = [name for name in STEP_COUNTS if getattr(got, name) != getattr(want, name)]
+        if times != pytest.approx((want.start_s, want.duration_s), abs=1e-9):
+            wrong += ["start_s, duration_s"]
+        if got.replica != want.replica:
+            wrong += ["replica"]
+        if wrong:
+            yield f"step {i} {', '.join(wrong)}:\n  fast  {got}\n  plain {want}"
+            return
+    if len(steps) != len(plain.steps):
+        more, where = max((steps, "fast"), (plain.steps, "plain"), key=lambda pair: len(pair[0]))
+        extra = more[min(len(steps), len(plain.steps))]
+        yield f"{len(steps)} fast steps, {len(plain.steps)} plain; only {where}: {extra}"
+
+
+def check(seed: int) -> None:
+    """Raise with everything there is to know about a case in which the loops differ."""
+    case = random_case(seed)
+    plain = run_plainly(case)
+    try:
+        found = list(differences(run_fast(case), plain))
+    except Exception as error:
+        raise AssertionError(case.describe()) from error
+    assert not found, "\n".join([case.describe(), *found])
 
 
 @pytest.mark.parametrize("block", range(8))
 def test_random_cases_are_identical(block: int) -> None:
     for seed in range(block * 25, block * 25 + 25):
-        case = random_case(seed)
-        plain = simulate_plainly(
-            case.requests,
-            case.paths,
-            case.rules,
-            case.cost,
-            case.replicas,
-            case.router,
-            case.drafted_per_step,
-        )
-        try:
-            compare(case, run_fast(case), plain)
-        except Exception as error:
-            raise AssertionError(case.describe()) from error
+        check(seed)

@@ -1,66 +1,17 @@
-"""The plain loop against cases small enough to work out by hand. Every step takes 1 s."""
+"""The plain loop against cases worked out by hand: one replica. Every step takes 1 s."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sim.engine.rules import Rules
-from tests import server
-from tests.plain_loop import Reference, simulate
-from tests.random_case import Paths, random_case
-
-RULES = replace(
-    server.RULES,
-    max_num_seqs=4,
-    max_num_batched_tokens=16,
-    max_model_len=1000,
-    block_tokens=4,
-    n_blocks=100,
-)
-
-
-def make_requests(*rows: tuple[float, int, int], **more: Any) -> SimpleNamespace:
-    """Make requests of (arrival, prompt, output)."""
-    arrival_s, prompt, output = zip(*rows, strict=True)
-    fields = {
-        "arrival_s": np.array(arrival_s, dtype=float),
-        "prompt_tokens": np.array(prompt),
-        "output_tokens": np.array(output),
-        "group": np.zeros(len(rows), dtype=int),
-        "prefix_tokens": np.zeros(len(rows), dtype=int),
-        "users": None,
-        "think_s": 0.0,
-    }
-    return SimpleNamespace(**(fields | more))
-
-
-def make_paths(requests: SimpleNamespace, *steps: list[int]) -> Paths:
-    """Make paths of what each step emits; without any, one token a step."""
-    emitted = steps or tuple([1] * (int(tokens) - 1) for tokens in requests.output_tokens)
-    flat = np.array([tokens for path in emitted for tokens in path], dtype=int)
-    offsets = np.cumsum([0, *(len(path) for path in emitted)])
-    return Paths(offsets, flat, np.ones_like(flat) if steps else flat * 0, None, None)
-
-
-def serve(requests: SimpleNamespace, rules: Rules, *steps: list[int], **more: Any) -> Reference:
-    return simulate(requests, make_paths(requests, *steps), rules, lambda *work: 1.0, **more)
-
-
-def column(result: Reference, name: str) -> list[Any]:
-    return [getattr(step, name) for step in result.steps]
-
-
-def gaps(result: Reference) -> dict[float, int]:
-    total: Counter[float] = Counter()
-    for gap_s, count in result.itl:
-        total[gap_s] += count
-    return dict(total)
+from tests.plain_case import RULES, column, gaps, make_paths, make_requests, serve
+from tests.plain_loop import Fleet, simulate
+from tests.random_case import random_case
+from tests.random_requests import Chain
 
 
 def test_chunked_prefill() -> None:
@@ -155,15 +106,14 @@ def test_preemption_by_recompute(cache: bool, drop: bool, recomputed: int) -> No
     assert gaps(result) == {1.0: 7, 3.0: 1}
 
 
-@pytest.mark.parametrize("prefix", [0, 8, 12])
-def test_preemption_of_an_unfinished_prefill(prefix: int) -> None:
+@pytest.mark.parametrize("chain", [[], [(1, 8)], [(1, 12)], [(1, 4), (2, 8)], [(1, 4), (2, 12)]])
+def test_preemption_of_an_unfinished_prefill(chain: Chain) -> None:
     # A: 7 + 3, B: 16 + 1, six blocks, budget 8.
     # 0-1: A 7 tokens (2 blocks), B 1 (all its 4 blocks).  1-2: A decodes, B 7 more: 8 in all.
     # 2-3: A context 9: a third block; B goes, its 2 full blocks are freed last. A finishes.
-    # 3-4: B finds 8 tokens, its own or its group's, and computes the other 8.
+    # 3-4: B finds 8 tokens, its own or its prefixes', and computes the other 8.
     rules = replace(RULES, n_blocks=6, max_num_batched_tokens=8, prefix_cache=True)
-    shared = {"group": np.array([0, 1]), "prefix_tokens": np.array([0, prefix])}
-    result = serve(make_requests((0, 7, 3), (0, 16, 1), **shared), rules)
+    result = serve(make_requests((0, 7, 3), (0, 16, 1), chains=[[], chain]), rules)
     assert column(result, "prefill_tokens") == [8, 7, 0, 8]
     assert column(result, "blocks_used") == [6, 6, 3, 4]
     assert result.schedule_s.tolist() == [0, 0]
@@ -196,34 +146,6 @@ def test_reserve_never_preempts() -> None:
     assert column(result, "blocks_used") == [4] * 5 + [3] * 4
 
 
-@pytest.mark.parametrize(
-    ("drop", "cached", "chunks", "blocks"), [(False, 8, 4, 4), (True, 4, 12, 5)]
-)
-def test_prefix_group(drop: bool, cached: int, chunks: int, blocks: int) -> None:
-    # All share 8 of 10 prompt tokens: 2 blocks (1 where the last match is dropped), 3 in all.
-    # A runs 0-3 and leaves them cached. At 5 B takes them from the cache, and C while B uses
-    # them: it needs only its private block (2 where the last match is dropped).
-    rules = replace(RULES, prefix_cache=True, drop_matched_block=drop)
-    group, prefix = np.array([1, 1, 1]), np.array([8, 8, 8])
-    requests = make_requests((0, 10, 3), (5, 10, 3), (5, 10, 3), group=group, prefix_tokens=prefix)
-    result = serve(requests, rules)
-    assert result.cached_tokens.tolist() == [0, cached, cached]
-    assert column(result, "prefill_tokens") == [10, 0, 0, chunks, 0, 0]
-    assert column(result, "blocks_used") == [3, 3, 3, blocks, blocks, blocks]
-    assert result.finish_s.tolist() == [3, 8, 8]
-
-
-def test_prefix_group_partly_evicted() -> None:
-    # Four blocks. A leaves, oldest first: one never used, its private one, group block 1, 0.
-    # D takes three of them, so B still finds group block 0: 4 tokens, 6 to compute.
-    rules = replace(RULES, prefix_cache=True, n_blocks=4)
-    group, prefix = np.array([1, 0, 1]), np.array([8, 0, 8])
-    requests = make_requests((0, 10, 3), (4, 12, 1), (5, 10, 3), group=group, prefix_tokens=prefix)
-    result = serve(requests, rules)
-    assert result.cached_tokens.tolist() == [0, 0, 4]
-    assert column(result, "prefill_tokens") == [10, 0, 0, 12, 6, 0, 0]
-
-
 def test_exclusive_prefill() -> None:
     # B's 20 tokens take the steps 1-2 (16) and 2-3 (4) for themselves; A waits from 1 to 4.
     # Blocks: A 1; A 1 + B 5, twice; A 2 (5 tokens) + B 6 (21 tokens); A 2.
@@ -242,31 +164,12 @@ def test_rejection() -> None:
     # With 2 slots 21 tokens would need 6. A rejected request uses up its turn at the router.
     requests = make_requests((0, 15, 6), (0, 14, 6))
     rules = replace(RULES, max_model_len=20, n_blocks=5)
-    result = serve(requests, rules, replicas=2)
+    result = serve(requests, rules, fleet=Fleet(2))
     assert result.status.tolist() == ["rejected", "finished"]
-    assert result.replica.tolist() == [0, 1]
+    assert result.replica.tolist() == [-1, 1]
     assert np.isnan([result.schedule_s[0], result.first_token_s[0], result.finish_s[0]]).all()
     assert result.output_tokens.tolist() == [0, 6]
     assert serve(requests, replace(rules, slots=2)).status.tolist() == ["rejected"] * 2
-
-
-def test_closed_loop() -> None:
-    # User 0 is answered at 1, sends row 2 at 1.5 (served 2-3). User 1: at 2, row 3 at 2.5 (3-4).
-    requests = make_requests(
-        (0, 4, 1), (0, 4, 2), (np.nan, 4, 1), (np.nan, 4, 1), users=2, think_s=0.5
-    )
-    result = serve(requests, RULES)
-    assert result.arrival_s.tolist() == [0, 0, 1.5, 2.5]
-    assert result.finish_s.tolist() == [1, 2, 3, 4]
-
-
-def test_router() -> None:
-    # Row 1 finishes at 1, just as row 2 arrives: its replica has nothing outstanding.
-    requests = make_requests((0, 4, 5), (0, 4, 1), (1, 4, 1))
-    least = serve(requests, RULES, replicas=2, router="least_outstanding")
-    turns = serve(requests, RULES, replicas=2)
-    assert (turns.replica.tolist(), least.replica.tolist()) == ([0, 1, 0], [0, 1, 1])
-    assert least.first_token_s.tolist() == [1, 1, 2]
 
 
 def test_overhead_and_watermark() -> None:
@@ -281,7 +184,7 @@ def test_overhead_and_watermark() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_cases_end_well(seed: int) -> None:
     case = random_case(seed)
-    result = simulate(case.requests, case.paths, case.rules, case.cost, case.replicas, case.router)
+    result = simulate(case.requests, case.paths, case.rules, case.cost, case.fleet)
     done = result.status == "finished"
     times = (result.arrival_s, result.schedule_s, result.first_token_s, result.finish_s)
     arrival_s, schedule_s, first_token_s, finish_s = (time[done] for time in times)
@@ -289,3 +192,6 @@ def test_random_cases_end_well(seed: int) -> None:
     started = (arrival_s <= schedule_s) & (schedule_s < first_token_s)
     assert (started & (first_token_s <= finish_s)).all(), case.describe()
     assert sum(count for _, count in result.itl) >= result.n_steps.sum()
+    emitted = sum(column(result, "emitted"))
+    assert emitted == result.output_tokens.sum() + result.discarded_tokens.sum()
+    assert set(result.status) <= {"finished", "rejected", "timed_out", "failed"}
