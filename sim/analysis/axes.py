@@ -129,7 +129,7 @@ def finish(ax: Any, x: str, y: str, entries: Sequence[tuple[Any, ...]]) -> None:
 
 def columns(labels: Sequence[str]) -> int:
     """Columns a legend of these labels takes."""
-    return 2 if max(map(len, labels), default=0) <= TWO_COLUMNS else 1
+    return 2 if max(map(_columns, labels), default=0) <= TWO_COLUMNS else 1
 
 
 def legend_height(ax: Any) -> float:
