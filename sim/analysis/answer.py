@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from models.schema import weakest
 from sim.analysis import grid
-from sim.analysis.verdict import best, gain, number, percent, proven
+from sim.analysis.report import BASIS
+from sim.analysis.verdict import FEW, best, gain, number, percent, proven
 
 Row = Mapping[str, Any]
 Scenario = Mapping[str, Any]
@@ -29,6 +31,24 @@ def answer(document: Mapping[str, Any]) -> str:
     points = grid.points(rows)
     text = _one(points[0], scenario) if len(points) == 1 else _several(points, scenario)
     return f"{text[0].upper()}{text[1:]}."
+
+
+def notes(document: Mapping[str, Any]) -> list[str]:
+    """What to keep in mind about the answer: its band, its basis, the length of the run."""
+    rows = document["rows"]
+    chosen = [row for at_point in grid.points(rows) if (row := best(at_point)) is not None]
+    bands = [row["band"]["speedup"] for row in chosen if row["band"].get("speedup")]
+    texts = []
+    if bands:
+        basis = weakest([band["basis"] for band in bands])
+        level = percent(bands[0]["level"])
+        texts.append(f"The band holds {level} of outcomes; it is {basis}: {BASIS[basis]}.")
+    if any(row.get("short_run") for row in chosen):
+        texts.append("The run is too short for a steady state: send more requests.")
+    few = [row["measured"] for row in chosen if row.get("measured", FEW) < FEW]
+    if few:
+        texts.append(f"Only {min(few)} requests were measured: percentiles rest on few.")
+    return texts
 
 
 def _one(rows: Sequence[Row], scenario: Scenario) -> str:
@@ -152,7 +172,7 @@ def _span(rows: Sequence[Row], at: Sequence[int], total: int, scenario: Scenario
         return f"at {' and '.join(places)}"
     key = grid.load_key(rows)
     if key and len(rows[0]["point"]) == 1 and at[-1] - at[0] == len(at) - 1:
-        return f"from {places[0]} to {places[-1]}"
+        return f"from {places[0].rpartition(' ')[0]} to {places[-1]}"
     return f"at {len(rows)} of {total} points"
 
 

@@ -14,6 +14,9 @@ from sim.tables import RunTable
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
 
+Looks = Mapping[str, Look]
+
+COMPARED, OVER_TIME = "Latency, throughput, time and memory", "Over simulated time"
 LATENCIES = {"ttft_s": "Time to first token", "tpot_s": "Time per output token"}
 TIMES = {
     "waiting": ("Requests waiting", "A line that climbs and stays up is a queue never worked off."),
@@ -63,147 +66,147 @@ def pictures(
     requests, timelines : sequence of RunTable
         Tables of every run; of a grid those of the point shown are used.
     """
-    return list(_Pictures(document).all(requests, timelines)) if document["rows"] else []
+    rows = document["rows"]
+    if not rows:
+        return []
+    shown = carried(grid.shown(rows))
+    look, key = appearance(rows), grid.load_key(rows)
+    along = grid.along(rows, key) if key else shown
+    return [
+        *_distributions(document["scenario"], _tables(requests, shown), shown, look),
+        *_throughput(along, key, look),
+        *_over_load(along, key, look),
+        *_windows(shown, look),
+        *_step(shown),
+        *_memory(grid.shown(rows)),
+        *_over_time([run for run in _tables(timelines, shown) if not run.replication], look),
+    ]
 
 
-class _Pictures:
-    """What all pictures of one result share."""
+def appearance(rows: Sequence[Row]) -> dict[str, Look]:
+    """How each strategy is drawn in every picture, plain decoding in grey."""
+    baseline = next((row["strategy"] for row in rows if row.get("baseline")), None)
+    return looks((row["strategy"] for row in rows), baseline)
 
-    def __init__(self, document: Document) -> None:
-        self.document, self.rows = document, document["rows"]
-        self.shown = grid.shown(self.rows)
-        self.at = f"at {grid.place(self.shown[0], document['scenario'])}"
-        self.key = grid.load_key(self.rows)
-        self.along = grid.along(self.rows, self.key) if self.key else self.shown
-        labels = [row["strategy"] for row in self.rows]
-        baseline = next((row["strategy"] for row in self.rows if row.get("baseline")), None)
-        self.look: dict[str, Look] = looks(labels, baseline)
-        self.carried = [row for row in self.shown if not row["saturated"]] or self.shown
-        left_out = [row["strategy"] for row in self.shown if row not in self.carried]
-        self.left_out = f" Not shown, being saturated: {', '.join(left_out)}." if left_out else ""
 
-    def all(self, requests: Sequence[RunTable], timelines: Sequence[RunTable]) -> Iterator[Picture]:
-        yield from self.distributions(self.tables(requests))
-        yield from self.over_load()
-        yield from self.windows()
-        yield from self.throughput()
-        yield from self.step()
-        yield from self.memory()
-        yield from self.over_time([run for run in self.tables(timelines) if not run.replication])
+def carried(rows: Sequence[Row]) -> list[Row]:
+    """The rows that promise a latency; all of them where none does."""
+    return [row for row in rows if not row["saturated"]] or list(rows)
 
-    def tables(self, runs: Sequence[RunTable]) -> list[RunTable]:
-        """Tables of the strategies shown, at the point shown, in the order of the rows."""
-        here, order = self.shown[0]["point"], [row["strategy"] for row in self.carried]
-        mine = [run for run in runs if dict(run.point) == here and run.strategy in order]
-        return sorted(mine, key=lambda run: (order.index(run.strategy), run.replication))
 
-    def distributions(self, runs: Sequence[RunTable]) -> Iterator[Picture]:
-        scenario = self.document["scenario"]
-        warmup = scenario.get("run", {}).get("warmup", "auto")
-        kept = [run._replace(columns=steady.without_warmup(run.columns, warmup)) for run in runs]
-        for name, title in LATENCIES.items():
-            if kept and any(row[name]["p50"] for row in self.carried):
-                bounds = (scenario.get("slo") or {}).get(name)
-                ax = plots.latency_cdf(kept, name, look=self.look, bounds=bounds)
-                yield Picture(
-                    f"distribution_{name[:4]}",
-                    "Latency",
-                    f"{title}, distribution",
-                    f"Share of requests answered within a time, {self.at}. Further left is faster; "
-                    f"marks at p50 and p95.{self.left_out}",
-                    ax.figure,
-                )
+def _tables(runs: Sequence[RunTable], rows: Sequence[Row]) -> list[RunTable]:
+    """Tables of the runs behind ``rows``, in their order."""
+    here, order = rows[0]["point"], [row["strategy"] for row in rows]
+    mine = [run for run in runs if dict(run.point) == here and run.strategy in order]
+    return sorted(mine, key=lambda run: (order.index(run.strategy), run.replication))
 
-    def over_load(self) -> Iterator[Picture]:
-        if self.key is None:
-            return
-        for name, title in LATENCIES.items():
-            if any(row[name]["mean"] for row in self.along):
-                ax = plots.latency_by_load(self.along, name, self.key, look=self.look)
-                yield Picture(
-                    f"load_{name[:4]}",
-                    "Latency",
-                    f"{title} against load",
-                    "Where a line bends upwards the deployment runs full. Solid: mean, shaded its "
-                    "band; dotted: p95; a cross: saturated, no latency promised.",
-                    ax.figure,
-                )
 
-    def windows(self) -> Iterator[Picture]:
-        rows = [row for row in self.carried if (row.get("windows") or {}).get("series")]
-        for name, title in LATENCIES.items():
-            statistic = f"{name}_p95"
-            if any(each.get(statistic) for row in rows for each in row["windows"]["series"]):
-                ax = plots.by_window(rows, statistic, look=self.look)
-                length = describe.duration(rows[0]["windows"]["window_s"])
-                yield Picture(
-                    f"windows_{name[:4]}",
-                    "Latency",
-                    f"{title} by window",
-                    f"p95 of the requests of each window of {length}, {self.at}. A ring marks the "
-                    f"worst window of a strategy.{self.left_out}",
-                    ax.figure,
-                )
+def _distributions(
+    scenario: Mapping[str, Any], runs: Sequence[RunTable], rows: Sequence[Row], look: Looks
+) -> Iterator[Picture]:
+    warmup = scenario.get("run", {}).get("warmup", "auto")
+    kept = [run._replace(columns=steady.without_warmup(run.columns, warmup)) for run in runs]
+    for name, title in LATENCIES.items():
+        if kept and any(row[name]["p50"] for row in rows):
+            bounds = (scenario.get("slo") or {}).get(name)
+            ax = plots.latency_cdf(kept, name, look=look, bounds=bounds)
+            yield Picture(
+                f"distribution_{name[:4]}",
+                COMPARED,
+                title,
+                "Share of requests answered within a time. Further left is faster; marks at p50 "
+                "and p95.",
+                ax.figure,
+            )
 
-    def throughput(self) -> Iterator[Picture]:
-        if not series.speed_lines(self.along, self.key):
-            return
-        ax = plots.throughput_by_speed(self.along, self.key, look=self.look)
-        path = "a line joins the loads of one strategy" if self.key else self.at
+
+def _throughput(rows: Sequence[Row], key: str | None, look: Looks) -> Iterator[Picture]:
+    if series.speed_lines(rows, key):
+        ax = plots.throughput_by_speed(rows, key, look=look)
+        lines = " A line joins the loads of one strategy." if key else ""
         yield Picture(
             "throughput",
-            "Throughput, time and memory",
-            "What a GPU gives and what a user gets",
-            f"Up is cheaper, right is faster for each reader; {path}. Saturated points promise no "
-            "speed and are not shown.",
+            COMPARED,
+            "What a GPU gives, what a user gets",
+            f"Up is cheaper, right is faster for every reader.{lines} Saturated points promise no "
+            "speed and are left out.",
             ax.figure,
         )
 
-    def step(self) -> Iterator[Picture]:
-        rows = [row for row in self.carried if row.get("step_s")]
-        if not rows:
-            return
-        steps = [sum(row["step_s"]["components"].values()) for row in rows]
-        bars = [
-            (row["strategy"], f"{number(1e3 * step)} ms, batch {row['step_s']['batch']}")
-            for row, step in zip(rows, steps, strict=True)
-        ]
-        ax = plots.stacked_bars(bars, series.step_parts(rows), "one decode step, ms")
-        yield Picture(
-            "step",
-            "Throughput, time and memory",
-            "Where the time of a decode step goes",
-            f"Each strategy at the batch it runs at on average, {self.at}. A longer step pays "
-            f"where it emits more tokens: see tau.{self.left_out}",
-            ax.figure,
-        )
 
-    def memory(self) -> Iterator[Picture]:
-        rows = [row for row in self.shown if row.get("kv_budget_bytes")]
-        if not rows:
-            return
-        bars = [
-            (row["strategy"], f"KV {number(row['kv_budget_bytes']['kv'] / 1e9)} GB") for row in rows
-        ]
-        ax = plots.stacked_bars(bars, series.memory_parts(rows), "memory of one GPU, GB")
-        yield Picture(
-            "memory",
-            "Throughput, time and memory",
-            "Where the memory of a GPU goes",
-            f"KV used is that of the fullest replica at its peak, {self.at}. Drafts shrink what "
-            "is left for KV; unused lies beyond the engine's share.",
-            ax.figure,
-        )
+def _over_load(rows: Sequence[Row], key: str | None, look: Looks) -> Iterator[Picture]:
+    for name, title in LATENCIES.items():
+        if key is not None and any(row[name]["mean"] for row in rows):
+            ax = plots.latency_by_load(rows, name, key, look=look)
+            yield Picture(
+                f"load_{name[:4]}",
+                COMPARED,
+                f"{title} against load",
+                "Where a line bends upwards the deployment fills up. A cross: saturated, no "
+                "latency promised.",
+                ax.figure,
+            )
 
-    def over_time(self, runs: Sequence[RunTable]) -> Iterator[Picture]:
-        for name, (title, caption) in TIMES.items():
-            idle = 1.0 if name == "tau" else 0.0
-            if any((course(run.columns, name).values > idle).any() for run in runs):
-                ax = plots.over_time(runs, name, look=self.look)
-                yield Picture(
-                    f"time_{name}",
-                    "Over simulated time",
-                    title,
-                    f"{caption} First replication, all replicas, {self.at}.{self.left_out}",
-                    ax.figure,
-                )
+
+def _windows(rows: Sequence[Row], look: Looks) -> Iterator[Picture]:
+    rows = [row for row in rows if (row.get("windows") or {}).get("series")]
+    for name, title in LATENCIES.items():
+        statistic = f"{name}_p95"
+        if any(each.get(statistic) for row in rows for each in row["windows"]["series"]):
+            ax = plots.by_window(rows, statistic, look=look)
+            length = describe.duration(rows[0]["windows"]["window_s"])
+            yield Picture(
+                f"windows_{name[:4]}",
+                COMPARED,
+                f"{title} by window",
+                f"p95 of the requests of each {length}. A ring marks the worst of a strategy.",
+                ax.figure,
+            )
+
+
+def _step(rows: Sequence[Row]) -> Iterator[Picture]:
+    rows = [row for row in rows if row.get("step_s")]
+    if not rows:
+        return
+    steps = [sum(row["step_s"]["components"].values()) for row in rows]
+    bars = [
+        (row["strategy"], f"{number(1e3 * step)} ms, batch {row['step_s']['batch']}")
+        for row, step in zip(rows, steps, strict=True)
+    ]
+    ax = plots.stacked_bars(bars, series.step_parts(rows), "one decode step, ms")
+    yield Picture(
+        "step",
+        COMPARED,
+        "Where the time of a decode step goes",
+        "Each strategy at the batch it runs at on average. A longer step pays where it emits more "
+        "tokens: see tau.",
+        ax.figure,
+    )
+
+
+def _memory(rows: Sequence[Row]) -> Iterator[Picture]:
+    rows = [row for row in rows if row.get("kv_budget_bytes")]
+    if not rows:
+        return
+    free = [(row["kv_budget_bytes"]["kv"] - row["kv_budget_bytes"]["kv_peak_used"]) for row in rows]
+    bars = [
+        (row["strategy"], f"{number(left / 1e9)} GB free")
+        for row, left in zip(rows, free, strict=True)
+    ]
+    ax = plots.stacked_bars(bars, series.memory_parts(rows), "memory of one GPU, GB")
+    yield Picture(
+        "memory",
+        COMPARED,
+        "Where the memory of a GPU goes",
+        "KV used at the peak, in the fullest replica. Drafts shrink what is left for KV; unused "
+        "lies beyond the engine's share.",
+        ax.figure,
+    )
+
+
+def _over_time(runs: Sequence[RunTable], look: Looks) -> Iterator[Picture]:
+    for name, (title, caption) in TIMES.items():
+        idle = 1.0 if name == "tau" else 0.0
+        if any((course(run.columns, name).values > idle).any() for run in runs):
+            ax = plots.over_time(runs, name, look=look)
+            yield Picture(f"time_{name}", OVER_TIME, title, caption, ax.figure)

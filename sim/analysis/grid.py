@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from sim.analysis import describe
-from sim.analysis.verdict import best, number
+from sim.analysis.verdict import number
 from sim.scenario.overrides import canonical
 
 Row = Mapping[str, Any]
@@ -23,9 +23,12 @@ def points(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def shown(rows: Sequence[Row]) -> list[Row]:
-    """The rows of the last point that some strategy carries, or else of the first."""
-    by_point = points(rows)
-    return next((part for part in reversed(by_point) if best(part)), by_point[0])
+    """The rows of the point that most strategies carry; of several such points the last."""
+    return max(reversed(points(rows)), key=lambda at_point: sum(map(_carries, at_point)))
+
+
+def _carries(row: Row) -> bool:
+    return bool(row["finished"]) and not row["saturated"]
 
 
 def load_key(rows: Sequence[Row]) -> str | None:

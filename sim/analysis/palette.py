@@ -50,7 +50,21 @@ INK, MUTED, GRID, PAPER, BAD = (
     SHADES[name].light for name in ("ink", "muted", "grid", "paper", "bad")
 )
 SERIES = [name for name in SHADES if name.startswith("series-")]
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "p")
+GLYPHS = {
+    "o": "\u25cf",
+    "s": "\u25a0",
+    "^": "\u25b2",
+    "D": "\u25c6",
+    "v": "\u25bc",
+    "P": "\u271a",
+    "X": "\u2716",
+    "<": "\u25c0",
+    ">": "\u25b6",
+    "h": "\u2b22",
+    "p": "\u2b1f",
+}
+"""Markers of matplotlib, and the letters that look like them."""
+MARKERS = tuple(GLYPHS)
 CROSS: dict[str, Any] = {"marker": "x", "linestyle": "", "markeredgewidth": 1.5}
 RING: dict[str, Any] = {
     "marker": "o",
@@ -170,4 +184,4 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "speccast",
 }
-"""Settings of matplotlib for a picture 400 pixels wide, a point being a pixel."""
+"""Settings of matplotlib for a picture 380 pixels wide, a point being a pixel."""

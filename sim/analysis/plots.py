@@ -1,6 +1,6 @@
 """Pictures of results: each function draws tables or rows on an axes and returns it.
 
-Without an axes of the caller's they draw on a figure 400 pixels wide, its legend below the axes.
+Without an axes of the caller's they draw on a figure 380 pixels wide, its legend below the axes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Row = Mapping[str, Any]
 Looks = Mapping[str, Look]
 Entries = list[tuple[Any, ...]]
 
-WIDTH, BAR = 400, 36
+WIDTH, BAR = 380, 36
 """A figure, and the height of a bar with its name [px]."""
-RIGHT, TOP, BOTTOM = 14, 26, 40
+RIGHT, BOTTOM = 12, 40
 """Space around the axes [px]; the legend comes below it."""
 DOTS_PER_PIXEL = 2.5
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_s": "queueing"}
@@ -45,7 +45,9 @@ def _style() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _drawing(ax: Axes | None, height: float = 200, left: float = 44) -> Iterator[Axes]:
+def _drawing(
+    ax: Axes | None, height: float = 200, left: float = 44, top: float = 26
+) -> Iterator[Axes]:
     """The caller's axes, or new ones of this height [px] with room for the legend below."""
     if ax is not None:
         yield ax
@@ -54,10 +56,10 @@ def _drawing(ax: Axes | None, height: float = 200, left: float = 44) -> Iterator
         figure = Figure()
         own = figure.add_axes((0, 0, 1, 1))
         yield own
-        full = height + TOP + BOTTOM + axes.legend_height(own)
+        full = height + top + BOTTOM + axes.legend_height(own)
         inner = WIDTH - left - RIGHT
         figure.set_size_inches(WIDTH / 72, full / 72)
-        own.set_position((left / WIDTH, 1 - (TOP + height) / full, inner / WIDTH, height / full))
+        own.set_position((left / WIDTH, 1 - (top + height) / full, inner / WIDTH, height / full))
         own.yaxis.set_label_coords((6 - left) / inner, 1 + 8 / height)
         if legend := own.get_legend():
             legend.set_bbox_to_anchor(((4 - left) / inner, -BOTTOM / height), own.transAxes)
@@ -204,7 +206,7 @@ def stacked_bars(
     ax : Axes, optional
     """
     at, end = np.arange(len(rows), dtype=float), 1.02 * np.max(sum(parts.values()))
-    with _drawing(ax, BAR * len(rows), left=12) as ax:
+    with _drawing(ax, BAR * len(rows), left=8, top=0) as ax:
         entries: Entries = []
         left = np.zeros(len(rows))
         for name, values in parts.items():
@@ -214,10 +216,11 @@ def stacked_bars(
             left += values
         text: dict[str, Any] = {"va": "bottom", "fontsize": 10.5, "parse_math": False}
         for place, (name, note) in zip(at, rows, strict=True):
-            ax.text(0, place - 0.24, short(name, 54 - len(note)), **text)
+            ax.text(0, place - 0.24, short(name, 52 - len(note)), **text)
             ax.text(end, place - 0.24, note, ha="right", **text)
         axes.linear(ax, "x", end)
         ax.set(ylim=(len(rows) - 0.7, -0.8), yticks=[])
+        ax.grid(visible=False)
         finish(ax, title, "", entries)
     return ax
 
