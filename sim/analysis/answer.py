@@ -39,6 +39,8 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     chosen = [row for at_point in grid.points(rows) if (row := best(at_point)) is not None]
     bands = [row["band"]["speedup"] for row in chosen if row["band"].get("speedup")]
     texts = []
+    if document.get("interrupted"):
+        texts.append("The run was interrupted: only what was complete by then is here.")
     if bands:
         basis = weakest([band["basis"] for band in bands])
         level = percent(bands[0]["level"])

@@ -103,7 +103,7 @@ def _acceptance(document: Document) -> Iterator[Assumption]:
         elsewhere = entry["target"] not in _named(document["scenario"], "model", "transformer")
         basis = weakest([entry["basis"], "extrapolated"]) if elsewhere else entry["basis"]
         yield Assumption(what, value, basis, entry["source"])
-    first = points(document["rows"])[0]
+    first = next(iter(points(document["rows"])), [])
     for row, strategy in zip(first, document["scenario"].get("strategies", []), strict=False):
         stated = strategy.get("acceptance") or {}
         numbers = ", ".join(f"{key} {stated[key]}" for key in STATED if key in stated)

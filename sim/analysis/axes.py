@@ -149,5 +149,5 @@ def statistics(ax: Any, rows: Sequence[Mapping[str, Any]], name: str) -> list[tu
         shade = ax.fill([], [], color=MUTED, alpha=0.25, linewidth=0)
         entries.append((f"{100 * level:g} % band of mean", *shade))
     if any(row["saturated"] for row in rows):
-        entries.append(("saturated", *ax.plot([], [], **CROSS, markeredgecolor=MUTED)))
+        entries.append(("saturated", *ax.plot([], [], **CROSS, color=MUTED, mec=MUTED)))
     return entries

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sim.analysis import describe, grid, plots, series, steady
@@ -16,6 +16,7 @@ Row = Mapping[str, Any]
 
 Looks = Mapping[str, Look]
 
+TIMED = ("status", "arrival_s", "schedule_s", "first_token_s", "finish_s", "output_tokens")
 COMPARED, OVER_TIME = "Latency, throughput, time and memory", "Over simulated time"
 LATENCIES = {"ttft_s": "Time to first token", "tpot_s": "Time per output token"}
 TIMES = {
@@ -55,7 +56,7 @@ NAMES = (
 
 
 def pictures(
-    document: Document, requests: Sequence[RunTable], timelines: Sequence[RunTable]
+    document: Document, requests: Iterable[RunTable], timelines: Iterable[RunTable]
 ) -> list[Picture]:
     """Draw every picture there is data for.
 
@@ -63,8 +64,8 @@ def pictures(
     ----------
     document : mapping
         The document of ``speccast run --json``.
-    requests, timelines : sequence of RunTable
-        Tables of every run; of a grid those of the point shown are used.
+    requests, timelines : iterable of RunTable
+        Tables of every run, each looked at once; those of the point shown are used.
     """
     rows = document["rows"]
     if not rows:
@@ -72,8 +73,14 @@ def pictures(
     shown = carried(grid.shown(rows))
     look, key = appearance(rows), grid.load_key(rows)
     along = grid.along(rows, key) if key else shown
+    warmup = document["scenario"].get("run", {}).get("warmup", "auto")
+    measured = [
+        run._replace(columns=steady.without_warmup(run.columns, warmup))
+        for run in _tables(requests, shown, TIMED)
+    ]
+    bounds = document["scenario"].get("slo") or {}
     return [
-        *_distributions(document["scenario"], _tables(requests, shown), shown, look),
+        *_distributions(measured, shown, look, bounds),
         *_throughput(along, key, look),
         *_over_load(along, key, look),
         *_windows(shown, look),
@@ -94,22 +101,25 @@ def carried(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if not row["saturated"]] or list(rows)
 
 
-def _tables(runs: Sequence[RunTable], rows: Sequence[Row]) -> list[RunTable]:
-    """Tables of the runs behind ``rows``, in their order."""
+def _tables(
+    runs: Iterable[RunTable], rows: Sequence[Row], names: Sequence[str] = ()
+) -> list[RunTable]:
+    """Tables of the runs behind ``rows``, in their order; of long ones only some columns."""
     here, order = rows[0]["point"], [row["strategy"] for row in rows]
-    mine = [run for run in runs if dict(run.point) == here and run.strategy in order]
+    mine = [
+        run._replace(columns={name: run.columns[name] for name in names or run.columns})
+        for run in runs
+        if dict(run.point) == here and run.strategy in order
+    ]
     return sorted(mine, key=lambda run: (order.index(run.strategy), run.replication))
 
 
 def _distributions(
-    scenario: Mapping[str, Any], runs: Sequence[RunTable], rows: Sequence[Row], look: Looks
+    runs: Sequence[RunTable], rows: Sequence[Row], look: Looks, bounds: Mapping[str, Any]
 ) -> Iterator[Picture]:
-    warmup = scenario.get("run", {}).get("warmup", "auto")
-    kept = [run._replace(columns=steady.without_warmup(run.columns, warmup)) for run in runs]
     for name, title in LATENCIES.items():
-        if kept and any(row[name]["p50"] for row in rows):
-            bounds = (scenario.get("slo") or {}).get(name)
-            ax = plots.latency_cdf(kept, name, look=look, bounds=bounds)
+        if runs and any(row[name]["p50"] for row in rows):
+            ax = plots.latency_cdf(runs, name, look=look, bounds=bounds.get(name))
             yield Picture(
                 f"distribution_{name[:4]}",
                 COMPARED,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from sim.analysis import describe, grid, html_tables, plots
 from sim.analysis.answer import answer, notes
@@ -19,12 +18,11 @@ from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
 from sim.analysis.svg import inline
 from sim.analysis.verdict import WATCH, best, switch_off
-from sim.output import speccast_version
+from sim.output import PICTURES, speccast_version
 from sim.tables import RunTable
 
 Document = Mapping[str, Any]
 
-FOLDER = "figures"
 KINDS = ("svg", "png")
 GLOSSARY = (
     "TTFT: time from sending a request to its first token, queueing included. TPOT: time per token "
@@ -43,15 +41,15 @@ def render(document: Document, requests: Sequence[RunTable], timelines: Sequence
     ----------
     document : mapping
         The document of ``speccast run --json``.
-    requests, timelines : sequence of RunTable
-        Tables of every run. The same tables give the same page.
+    requests, timelines : iterable of RunTable
+        Tables of every run, each looked at once. The same tables give the same page.
     """
     drawn = pictures(document, requests, timelines)
     return _page(document, [(picture, plots.save(picture.figure, "svg")) for picture in drawn])
 
 
 def write_report(
-    folder: Path, document: Document, requests: Sequence[RunTable], timelines: Sequence[RunTable]
+    folder: Path, document: Document, requests: Iterable[RunTable], timelines: Iterable[RunTable]
 ) -> None:
     """Write ``report.html``, and every picture as SVG and PNG below ``figures``.
 
@@ -67,12 +65,12 @@ def write_report(
     OSError
         If the disk refuses.
     """
-    (folder / FOLDER).mkdir()
+    (folder / PICTURES).mkdir()
     drawn = []
     for picture in pictures(document, requests, timelines):
         files = {kind: plots.save(picture.figure, kind) for kind in KINDS}
         for kind, content in files.items():
-            (folder / FOLDER / f"{picture.name}.{kind}").write_bytes(content)
+            (folder / PICTURES / f"{picture.name}.{kind}").write_bytes(content)
         drawn.append((picture, files["svg"]))
     (folder / "report.html").write_bytes(_page(document, drawn).encode("utf-8", "replace"))
 
@@ -110,37 +108,22 @@ def _sections(drawn: Sequence[tuple[Picture, bytes]]) -> list[tuple[str, list[di
 
 def _figure(picture: Picture, svg: bytes) -> dict[str, Any]:
     element = inline(svg, picture.name, f"{picture.title}. {picture.caption}")
-    return {"title": picture.title, "caption": picture.caption, "svg": Markup(element)}
+    return {"title": picture.title, "caption": picture.caption, "svg": element}
 
 
 def _context(document: Document) -> dict[str, Any]:
     """Everything the template says in words and tables."""
     scenario, rows = document["scenario"], document["rows"]
-    look, shown = appearance(rows), grid.shown(rows)
-    several = len(grid.points(rows)) > 1
-    chosen = best(shown)
     deployment = describe.deployment(scenario)
-    windows = html_tables.worst_windows(shown, look)
-    length = next((row["windows"]["window_s"] for row in shown if row.get("windows")), 0)
     return {
         "question": document.get("question") or deployment,
         "answer": answer(document),
         "notes": notes(document),
-        "tiles": html_tables.tiles(chosen, scenario) if chosen and not several else [],
         "deployment": deployment,
         "load": describe.load(scenario),
         "varied": describe.varied(row["point"] for row in rows),
         "slo": describe.slo(scenario),
-        "choices": html_tables.choices(document, look) if several else None,
-        "main": html_tables.strategies(document, look, main=True),
-        "more": html_tables.strategies(document, look, main=False),
         "reading": "; ".join(reading(rows)) + ".",
-        "streams": html_tables.streams(shown, look),
-        "windows": windows,
-        "window": describe.duration(length),
-        "place": f"At {grid.place(shown[0], scenario)}",
-        "left_out": _left_out(shown),
-        "verdicts": html_tables.verdicts(document, look),
         "watch": WATCH if any(switch_off(row) for row in rows) else "",
         "assumptions": assumptions(document),
         "bases": bases(rows),
@@ -149,6 +132,27 @@ def _context(document: Document) -> dict[str, Any]:
         "seed": document["seed"],
         "replications": scenario.get("run", {}).get("replications", 1),
         "profile": document["profile"],
+        "compared": _compared(document) if rows else None,
+    }
+
+
+def _compared(document: Document) -> dict[str, Any]:
+    """The tables of the strategies."""
+    scenario, rows = document["scenario"], document["rows"]
+    look, shown = appearance(rows), grid.shown(rows)
+    several, chosen = len(grid.points(rows)) > 1, best(shown)
+    length = next((row["windows"]["window_s"] for row in shown if row.get("windows")), 0)
+    return {
+        "tiles": html_tables.tiles(chosen, scenario) if chosen and not several else [],
+        "choices": html_tables.choices(document, look) if several else None,
+        "main": html_tables.strategies(document, look, main=True),
+        "more": html_tables.strategies(document, look, main=False),
+        "streams": html_tables.streams(shown),
+        "windows": html_tables.worst_windows(shown, look),
+        "window": describe.duration(length),
+        "place": f"At {grid.place(shown[0], scenario)}",
+        "left_out": _left_out(shown),
+        "verdicts": html_tables.verdicts(document, look),
     }
 
 

@@ -178,7 +178,7 @@ def _latency(row: Row, name: str, title: str, bounds: Mapping[str, float]) -> Ti
     return Tile(title, text, f"{'over' if value > bound else 'within'} {1e3 * bound:g} ms", state)
 
 
-def streams(rows: Sequence[Row], look: Looks) -> Table | None:
+def streams(rows: Sequence[Row]) -> Table | None:
     """Metrics of each stream, in a part for each strategy; None without several streams."""
     with_streams = [row for row in rows if len(row.get("streams") or []) > 1]
     if not with_streams:

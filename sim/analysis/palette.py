@@ -70,6 +70,7 @@ RING: dict[str, Any] = {
     "marker": "o",
     "markersize": 11,
     "markerfacecolor": "none",
+    "color": BAD,
     "markeredgecolor": BAD,
     "markeredgewidth": 1.6,
     "linestyle": "",

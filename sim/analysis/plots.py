@@ -149,7 +149,7 @@ def latency_by_load(
             ax.fill_between(line.load, *shade, color=colour, alpha=0.15, linewidth=0)
             full = line.load[line.saturated]
             level = top * (top / bottom) ** (-0.04 - 0.05 * (index % 12))
-            ax.plot(full, np.full(len(full), level), **CROSS, markeredgecolor=colour)
+            ax.plot(full, np.full(len(full), level), **CROSS, color=colour, mec=colour)
         axes.log(ax, "y", bottom, top)
         axes.load_axis(ax, np.concatenate([line.load for line in lines.values()]))
         entries += axes.statistics(ax, rows, name)
