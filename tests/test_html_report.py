@@ -13,6 +13,8 @@ import pytest
 from report_cases import HOSTILE, LABELS, RATE, Case, case, parts, streams
 from rows import band, document, row, saturated_row
 
+from sim.analysis import describe
+from sim.analysis import grid as grid_of
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
 from sim.analysis.figures import NAMES, pictures
@@ -315,6 +317,39 @@ def test_assumptions_give_basis_and_source():
     assert {item.what: item for item in assumptions(made)}["price"].source == (
         "stated in the scenario"
     )
+
+
+def test_the_slo_is_told_in_words():
+    slo: dict[str, Any] = {"ttft_s": {"p95": 0.5, "p50": 0.2}, "attainment": 0.99}
+    assert describe.slo({"slo": slo}) == (
+        "TTFT p95 within 500 ms, TTFT p50 within 200 ms for 99 % of requests"
+    )
+    slo |= {"classes": {"batch": {"e2e_s": {"p95": 60.0}}}}
+    assert describe.slo({"slo": slo}).endswith("; batch: E2E p95 within 60000 ms")
+    assert describe.slo({"slo": {"attainment": 0.99}}) == describe.slo({}) == ""
+
+
+def test_times_are_told_as_one_says_them():
+    spans = (300, 3600, 60, 90, 1, 0)
+    assert [describe.duration(s) for s in spans] == [
+        *("5 minutes", "1 hour", "1 minute", "90 seconds", "1 second", "0 seconds")
+    ]
+    assert describe.clock(3725.4) == "1:02:05"
+
+
+def test_pictures_show_the_point_that_most_strategies_carry():
+    rows = [
+        *(row(name, point={RATE: 4}) for name in "ab"),
+        *(row(name, point={RATE: 8}) for name in "ab"),
+        row("a", point={RATE: 12}),
+        saturated_row("b", point={RATE: 12}),
+    ]
+    assert grid_of.shown(rows)[0]["point"] == {RATE: 8}
+    assert grid_of.load_key(rows) == RATE
+    both = [each | {"point": each["point"] | {"model.tp": 4}} for each in rows]
+    both += [each | {"point": each["point"] | {"model.tp": 8}} for each in rows]
+    assert len(grid_of.along(both, RATE)) == 6
+    assert grid_of.place(both[0], document([])["scenario"]) == "4 req/s, tp=4"
 
 
 def test_every_gpu_of_a_grid_is_accounted_for():

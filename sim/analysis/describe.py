@@ -87,7 +87,8 @@ def _bounds(stated: Mapping[str, Any]) -> str:
         for percentile, bound in by_percentile.items()
     ]
     share = stated.get("attainment")
-    return f"{', '.join(bounds)} for {percent(share)} of requests" if bounds and share else ""
+    asked = f" for {percent(share)} of requests" if share else ""
+    return f"{', '.join(bounds)}{asked}" if bounds else ""
 
 
 def point(values: Mapping[str, Any]) -> str:

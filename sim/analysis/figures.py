@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 Looks = Mapping[str, Look]
 
 TIMED = ("status", "arrival_s", "schedule_s", "first_token_s", "finish_s", "output_tokens")
-COMPARED, OVER_TIME = "Latency, throughput, time and memory", "Over simulated time"
+COMPARED, OVER_TIME = "Side by side", "Over simulated time"
 LATENCIES = {"ttft_s": "Time to first token", "tpot_s": "Time per output token"}
 TIMES = {
     "waiting": ("Requests waiting", "A line that climbs and stays up is a queue never worked off."),

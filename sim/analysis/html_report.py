@@ -141,12 +141,14 @@ def _compared(document: Document) -> dict[str, Any]:
     scenario, rows = document["scenario"], document["rows"]
     look, shown = appearance(rows), grid.shown(rows)
     several, chosen = len(grid.points(rows)) > 1, best(shown)
+    few = len(rows) <= html_tables.OPEN_ROWS
     length = next((row["windows"]["window_s"] for row in shown if row.get("windows")), 0)
     return {
         "tiles": html_tables.tiles(chosen, scenario) if chosen and not several else [],
         "choices": html_tables.choices(document, look) if several else None,
-        "main": html_tables.strategies(document, look, main=True),
-        "more": html_tables.strategies(document, look, main=False),
+        "main": html_tables.strategies(rows if few else shown, scenario, look),
+        "all": None if few else html_tables.strategies(rows, scenario, look),
+        "more": html_tables.strategies(rows, scenario, look, main=False),
         "streams": html_tables.streams(shown),
         "windows": html_tables.worst_windows(shown, look),
         "window": describe.duration(length),
@@ -160,4 +162,4 @@ def _left_out(rows: Sequence[Mapping[str, Any]]) -> str:
     """Names the rows without a latency beside others that have one."""
     kept = carried(rows)
     names = [row["strategy"] for row in rows if row not in kept]
-    return f"; saturated and mostly left out: {', '.join(names)}" if names else ""
+    return f"; saturated and without a latency to show: {', '.join(names)}" if names else ""

@@ -27,6 +27,8 @@ MAIN = {
 }
 """Columns a planner looks at first, by group; the others unfold."""
 MOST_ROWS = 200
+OPEN_ROWS = 40
+"""Rows up to which the points of a grid stand below one another from the start."""
 
 
 class Label(NamedTuple):
@@ -80,9 +82,10 @@ def label(row: Row, look: Looks, chosen: Row | None) -> Label:
     )
 
 
-def strategies(document: Document, look: Looks, main: bool) -> Table:
-    """The main columns of every row, or all the others, in a part for each point."""
-    rows, scenario = document["rows"], document["scenario"]
+def strategies(
+    rows: Sequence[Row], scenario: Mapping[str, Any], look: Looks, main: bool = True
+) -> Table:
+    """The main columns of rows, or all the others, in a part for each point."""
     groups: dict[str, list[Column]] = {}
     for group, columns in COLUMNS:
         for name, cell in columns:
