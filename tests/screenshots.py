@@ -12,8 +12,12 @@ from chrome import browser
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/llama70b_strategies.yaml"
-SHOTS = {"light": (1280, False, 1900), "dark": (1280, True, 1900), "phone": (400, False, 2400)}
-"""Width, dark theme, and height shown [px]."""
+SHOTS = {
+    "light": (1280, False, ".pictures"),
+    "dark": (1280, True, ".pictures"),
+    "phone": (400, False, ".pictures figure"),
+}
+"""Width [px], dark theme, and the first element of its kind that ends the picture."""
 
 
 def main() -> None:
@@ -24,8 +28,10 @@ def main() -> None:
         code = "from sim.cli import main; main()"
         command = [sys.executable, "-c", code, "run", str(EXAMPLE), "--out", folder]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
-        for name, (width, dark, height) in SHOTS.items():
+        for name, (width, dark, last) in SHOTS.items():
             window.show(Path(folder) / "report.html", width, dark)
+            end = f"document.querySelector('{last}').getBoundingClientRect().bottom"
+            height = window.run(f"return Math.ceil({end}) + 20")
             (images / f"report_{name}.png").write_bytes(_smaller(window.picture(height)))
 
 

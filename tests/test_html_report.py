@@ -17,13 +17,18 @@ from sim.analysis import describe
 from sim.analysis import grid as grid_of
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
-from sim.analysis.figures import NAMES, pictures
+from sim.analysis.figures import pictures
 from sim.analysis.html_report import render, write_report
 from sim.analysis.palette import SHADES
 
 PLAIN = row("autoregressive", None)
 MET = {"attainment": 0.998, "target": 0.99, "missed": [], "met": True}
 MISSED = {"attainment": 0.62, "target": 0.99, "missed": ["TTFT p95 over 500 ms"], "met": False}
+NAMES = {
+    *("distribution_ttft", "distribution_tpot", "load_ttft", "load_tpot", "windows_ttft"),
+    *("windows_tpot", "throughput", "step", "memory", "time_waiting", "time_running"),
+    *("time_kv_use", "time_tau", "time_preemptions"),
+}
 VOID = {"meta", "link", "br", "path", "use", "rect"}
 
 
@@ -130,6 +135,8 @@ def test_everything_saturated_tells_what_was_served():
     assert said(*rows) == (
         "No strategy carries 12 req/s: all saturate, and eagle3 serves most, 11.0 req/s."
     )
+    burst = [{**each, "served_req_per_s": 0.0} for each in rows]
+    assert said(*burst).endswith("eagle3 serves most, 11.0 req/s.")
     able = row("tree", 2.0, hypothetical=True)
     assert said(*rows, able).startswith("No strategy that this engine runs carries 12 req/s")
 
@@ -137,6 +144,8 @@ def test_everything_saturated_tells_what_was_served():
 def test_nothing_to_compare_and_nothing_served():
     assert said(PLAIN) == ("Autoregressive carries 12 req/s: TTFT p95 146 ms, TPOT p95 36.0 ms.")
     assert said(row("autoregressive", None, finished=0)) == "Nothing was served at 12 req/s."
+    refused = row("autoregressive", None, finished=0, rejected=2)
+    assert said(refused) == "Nothing was served at 12 req/s: 2 requests rejected."
     assert said(saturated_row("autoregressive", baseline=True)) == (
         "Autoregressive does not carry 12 req/s: it serves 9.50 req/s."
     )
@@ -230,8 +239,10 @@ def test_a_label_that_looks_like_a_colour_or_an_id_is_left_alone():
 
 
 def test_every_picture_is_named_and_captioned_and_follows_the_theme(page: str, whole: Case):
-    count = len(pictures(*whole))
-    assert page.count("<figure") == page.count("<figcaption>") == count == len(NAMES)
+    drawn = pictures(*whole)
+    assert {picture.name for picture in drawn} == NAMES
+    count = len(drawn)
+    assert page.count("<figure") == page.count("<figcaption>") == count
     for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL):
         assert re.match(r'<svg [^>]*role="img" aria-label="[^"]{20,}"', svg)
         style = re.sub(r">[^<]*<", "><", svg)

@@ -71,10 +71,12 @@ def _one(rows: Sequence[Row], scenario: Scenario) -> str:
 
 def _nothing(rows: Sequence[Row], where: str) -> str:
     if not any(row["finished"] for row in rows):
-        return f"nothing was served at {where}"
+        rejected = rows[0]["rejected"]
+        why = f": {rejected} request{'s' * (rejected != 1)} rejected" if rejected else ""
+        return f"nothing was served at {where}{why}"
     runnable = [row for row in rows if not row.get("hypothetical")] or rows
-    most = max(runnable, key=lambda row: float(row["req_per_s"] or 0.0))
-    served = f"{number(most.get('served_req_per_s', most['req_per_s']))} req/s"
+    most = max(runnable, key=_served)
+    served = f"{number(_served(most))} req/s"
     if len(rows) == 1:
         return f"{rows[0]['strategy']} does not carry {where}: it serves {served}"
     engine = "" if len(runnable) == len(rows) else " that this engine runs"
@@ -82,6 +84,11 @@ def _nothing(rows: Sequence[Row], where: str) -> str:
         f"no strategy{engine} carries {where}: all saturate, and {most['strategy']} serves most, "
         f"{served}"
     )
+
+
+def _served(row: Row) -> float:
+    """Requests a second finished while they arrived; over the whole run in a short burst."""
+    return float(row.get("served_req_per_s") or row["req_per_s"] or 0.0)
 
 
 def _plain(chosen: Row, rows: Sequence[Row], where: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sim.analysis import describe, grid, plots, series, steady
 from sim.analysis.palette import Look, looks
-from sim.analysis.timeline import QUANTITIES, course
+from sim.analysis.timeline import course
 from sim.analysis.verdict import number
 from sim.tables import RunTable
 
@@ -45,14 +45,6 @@ class Picture(NamedTuple):
     title: str
     caption: str
     figure: Any
-
-
-NAMES = (
-    *(f"{kind}_{name[:4]}" for kind in ("distribution", "load", "windows") for name in LATENCIES),
-    *("throughput", "step", "memory"),
-    *(f"time_{name}" for name in QUANTITIES),
-)
-"""Every picture there can be."""
 
 
 def pictures(
