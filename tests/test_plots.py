@@ -209,7 +209,7 @@ def test_same_picture_same_bytes_whatever_the_settings():
         return [plots.save(ax.figure, kind) for kind in ("svg", "png")]
 
     usual = files()
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "x"}):
+    with matplotlib.rc_context({"font.size": 30, "axes.linewidth": 5, "svg.hashsalt": "x"}):
         assert files() == usual
 
 
