@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint bench clean
+.PHONY: demo test check lint browser screenshots bench clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -20,6 +20,12 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=. $(BIN)/lint-imports
+
+browser: $(VENV)/.installed-browser  ## the report in headless chromium (Debian: chromium, chromium-driver)
+	$(BIN)/python -m pytest -q -m browser tests/test_report_in_browser.py
+
+screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
+	$(BIN)/python tests/screenshots.py
 
 bench: $(VENV)/.installed  ## steps and requests a second, beside raw SimPy
 	$(BIN)/python -m sim.bench
@@ -37,3 +43,7 @@ $(VENV)/.installed: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-browser: pyproject.toml | $(BIN)/python
+	$(PIP) install -e '.[dev,browser]'
+	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed

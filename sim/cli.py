@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import logging
 import os
 import shutil
 import sys
@@ -71,7 +72,7 @@ def run(
     overrides: Overrides = [],  # noqa: B006
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Also write scenario, tables and manifest here."),
+        typer.Option("--out", metavar="DIR", help="Also write report.html and tables here."),
     ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
@@ -91,7 +92,9 @@ def run(
         result = experiment.run(scenario, on_progress=on_progress, keep_steps=folder is not None)
     if folder is not None:
         text = resolved_yaml(scenario.resolved)
-        output.write_folder(folder, text, result.document, result.requests, result.steps)
+        output.write_folder(
+            folder, text, result.document, result.requests, result.steps, result.timelines
+        )
     if as_json:
         _print(output.to_json(result.document))
     else:
@@ -237,6 +240,8 @@ def _ready_streams() -> None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    # Remarks of matplotlib, as on its cache folder, are none of the user's business.
+    logging.getLogger("matplotlib").addHandler(logging.NullHandler())
 
 
 __all__ = ["app", "main"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from models.acceptance import Acceptance
+from sim import resources
 from sim.analysis.streams import Kind
 from sim.analysis.summary import measure
 from sim.analysis.verdict import verdict
@@ -41,11 +42,14 @@ class Result:
         The JSON document of ``speccast run --json``.
     requests, steps : list of RunTable
         Tables of every run; steps only where they were asked for.
+    timelines : list of RunTable
+        What happened over simulated time, in bins.
     """
 
     document: dict[str, Any]
     requests: list[RunTable] = field(default_factory=list)
     steps: list[RunTable] = field(default_factory=list)
+    timelines: list[RunTable] = field(default_factory=list)
 
 
 class Served(NamedTuple):
@@ -127,19 +131,21 @@ def _run_point(
         strategy = scenario.strategies[index]
         setup = prepare(deployment, strategy, workloads[0].domain_names)
         served = _serve(setup, scenario, workloads, progress, keep_steps)
+        at = operating_point(served.recorders, served.runs, setup)
         row = {
             "strategy": strategy.name,
             "point": dict(point.values),
             "baseline": index == scenario.baseline,
             "hypothetical": setup.hypothetical,
             **served.row,
-            **_memory(setup, served.recorders),
+            **resources.memory(setup, served.recorders),
+            "step_s": resources.decode_step(setup, at),
             "rejected_because": _refusals(served.recorders),
             "tau_max": strategy.depth + 1,
             "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
             "acceptance_entries": entries_of(strategy.resolved_acceptance()),
         }
-        comparison.complete(row, setup, operating_point(served.recorders, served.runs, setup))
+        comparison.complete(row, setup, at)
         row["verdict"] = verdict(row)
         rows[index] = row
         _keep(result, point, strategy.name, workloads[0], served, keep_steps)
@@ -262,15 +268,3 @@ def _refusals(recorders: list[Recorder]) -> dict[str, int]:
     for recorder in recorders:
         counts.update(recorder.log.refusals)
     return dict(sorted(counts.items()))
-
-
-def _memory(setup: Setup, recorders: list[Recorder]) -> dict[str, Any]:
-    """KV use at its peak, of the fullest replica; free bytes on each of its GPUs then."""
-    peak = max(totals.blocks_peak for recorder in recorders for totals in recorder.totals)
-    budget = setup.budget
-    return {
-        "kv_use_peak": peak / budget.n_blocks,
-        "kv_free_bytes": (budget.n_blocks - peak) * budget.block_bytes,
-        "kv_tokens": budget.n_blocks * setup.rules.block_tokens,
-        "max_model_len": setup.rules.max_model_len,
-    }

@@ -9,7 +9,7 @@ import json
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,15 @@ from models import catalog
 from models.strict_yaml import InputError
 from sim.tables import REQUESTS, STEPS, ParquetFile, RunTable, run_to_arrow
 
-FILES = ("scenario.yaml", "requests.parquet", "steps.parquet", "summary.json", "manifest.json")
+FILES = (
+    "scenario.yaml",
+    "requests.parquet",
+    "steps.parquet",
+    "summary.json",
+    "manifest.json",
+    "report.html",
+)
+PICTURES = "figures"
 
 
 def check_folder(folder: str, scenario: Path) -> Path:
@@ -66,7 +74,16 @@ def _obstacle(folder: Path, scenario: Path) -> str | None:
             return f"would replace the folder '{target}'"
         if target.exists() and target.samefile(scenario):
             return f"would replace the input file '{target}'"
-    return None
+    return _obstacle_to_pictures(folder / PICTURES)
+
+
+def _obstacle_to_pictures(folder: Path) -> str | None:
+    """The folder of pictures is replaced as a whole, so it may hold nothing else."""
+    if not folder.is_dir():
+        return f"would replace the file '{folder}'" if folder.exists() else None
+    other = (path for path in folder.iterdir() if path.suffix not in (".svg", ".png"))
+    kept = next(other, None)
+    return f"would remove '{kept}'" if kept else None
 
 
 @contextlib.contextmanager
@@ -92,13 +109,14 @@ def write_folder(
     folder: Path,
     scenario: str,
     document: Mapping[str, Any],
-    requests: Iterable[RunTable],
+    requests: Sequence[RunTable],
     steps: Iterable[RunTable],
+    timelines: Sequence[RunTable] = (),
 ) -> None:
     """Write all files of one result, or none: they move into ``folder`` when all are complete.
 
-    Files: scenario.yaml, requests.parquet, steps.parquet, summary.json, manifest.json. The same
-    result gives the same bytes.
+    Files: scenario.yaml, requests.parquet, steps.parquet, summary.json, manifest.json, report.html
+    and the pictures in figures/. The same result gives the same bytes.
 
     Parameters
     ----------
@@ -108,7 +126,7 @@ def write_folder(
         The resolved scenario as YAML.
     document : mapping
         The result document, which becomes summary.json.
-    requests, steps : iterable of RunTable
+    requests, steps, timelines : sequence of RunTable
         The tables of every run, written one after another.
 
     Raises
@@ -116,14 +134,25 @@ def write_folder(
     OSError
         If the disk refuses.
     """
+    from sim.analysis.html_report import write_report
+
     with _staging(folder) as staging:
         (staging / "scenario.yaml").write_text(scenario, "utf-8")
         _write_runs(staging / "requests.parquet", REQUESTS, requests)
         _write_runs(staging / "steps.parquet", STEPS, steps)
         (staging / "summary.json").write_text(to_json(document), "utf-8")
         (staging / "manifest.json").write_text(to_json(manifest(document)), "utf-8")
+        write_report(staging, document, requests, timelines)
         for name in FILES:
             (staging / name).replace(folder / name)
+        _replace_pictures(staging / PICTURES, folder / PICTURES)
+
+
+def _replace_pictures(made: Path, folder: Path) -> None:
+    """A folder cannot replace another: the old one first moves out of the way."""
+    if folder.exists():
+        folder.rename(made.with_name("replaced"))
+    made.rename(folder)
 
 
 def _write_runs(path: Path, schema: pa.Schema, runs: Iterable[RunTable]) -> None:

@@ -23,7 +23,7 @@ Columns = dict[str, Array]
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _COUNT = pa.int64()
-_SECONDS = pa.float64()
+_SECONDS = _NUMBER = pa.float64()
 
 
 class Status(IntEnum):
@@ -111,6 +111,23 @@ STEPS = pa.schema(
         _field("emitted", _COUNT, "token", "tokens sent to clients"),
         _field("blocks_used", _COUNT, "block", "KV blocks in use during the step"),
         _field("waiting", _COUNT, "request", "requests waiting at its start"),
+    ]
+)
+
+TIMELINE = pa.schema(
+    [
+        *_RUN,
+        _field("replica", _COUNT, "", "engine replica"),
+        _field("start_s", _SECONDS, "s", "start of the bin"),
+        _field("width_s", _SECONDS, "s", "length of the bin"),
+        _field("steps", _COUNT, "step", "steps that ended in it"),
+        _field("busy_s", _SECONDS, "s", "time of it spent in steps"),
+        _field("running", _NUMBER, "sequence", "mean sequences in the engine"),
+        _field("waiting", _NUMBER, "request", "mean requests waiting"),
+        _field("kv_use", _NUMBER, "", "mean share of the KV blocks in use"),
+        _field("emitted", _COUNT, "token", "tokens sent to clients"),
+        _field("tau", _NUMBER, "token", "mean tokens a decode step emits; NaN without one"),
+        _field("preemptions", _COUNT, "", "requests moved back from running to waiting"),
     ]
 )
 

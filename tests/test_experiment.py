@@ -58,6 +58,27 @@ def test_the_document_has_every_documented_key():
             assert row[name]["p50"] <= row[name]["p90"] <= row[name]["p95"] <= row[name]["p99"]
 
 
+def test_memory_of_a_gpu_and_a_decode_step_are_split_without_a_rest():
+    for row in document()["rows"]:
+        budget = row["kv_budget_bytes"]
+        whole = sum(budget[name] for name in ("unused", "weights", "draft", "reserve", "kv"))
+        assert whole == pytest.approx(budget["memory"])
+        assert budget["kv_peak_used"] / budget["kv"] == pytest.approx(row["kv_use_peak"], rel=0.01)
+        assert (budget["draft"] > 0) == (row["strategy"] == EAGLE)
+        step = row["step_s"]
+        tpot = sum(step["components"].values()) / row["tau"]
+        # Prefills of others share steps, so a token takes a little longer than a decode step.
+        assert 0.8 * row["tpot_s"]["mean"] < tpot < row["tpot_s"]["mean"]
+        assert step["batch"] >= 1
+        assert 400 < step["context"] < 700
+
+
+def test_a_run_that_never_decodes_has_no_decode_step():
+    one = "{kind: fixed, value: 1}"
+    found = rows(f"workload.streams=[{{output_tokens: {one}}}]")
+    assert found["autoregressive"]["step_s"] is None
+
+
 def test_speedup_of_an_open_loop_is_the_ratio_of_times_per_token():
     found = rows()
     plain, eagle = found["autoregressive"], found[EAGLE]

@@ -12,7 +12,6 @@ import pytest
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import Plan, simulate
 from sim.histogram import LogHistogram
-
 from tests.plain_loop import simulate as simulate_plainly
 from tests.plain_records import Result, Step
 from tests.random_case import Case, random_case

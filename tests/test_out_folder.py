@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from report_cases import parts
+from rows import document, row
 
 from models.strict_yaml import InputError
 from sim import output
@@ -80,12 +82,28 @@ def test_a_write_that_fails_changes_nothing(
     before = everything()
     monkeypatch.setattr(output, "manifest", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_folder(Path(folder), "text", {"rows": []}, (), ())
+        write_folder(Path(folder), "text", document([]), (), ())
     assert everything() == before
 
 
 def test_an_earlier_result_is_replaced(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "manifest", lambda _: {})
-    write_folder(Path("old"), "text", {"rows": []}, (), ())
-    assert {path.name for path in Path("old").iterdir()} == set(FILES)
+    Path("old/figures").mkdir()
+    Path("old/figures/stale.png").touch()
+    write_folder(Path("old"), "text", document([row(**parts())]), (), ())
+    assert {path.name for path in Path("old").iterdir()} == {*FILES, "figures"}
     assert "rows" in Path("old/summary.json").read_text("utf-8")
+    found = {path.name for path in Path("old/figures").iterdir()}
+    assert "stale.png" not in found
+    assert {"step.svg", "step.png", "memory.svg"} <= found
+
+
+def test_a_folder_of_pictures_holds_nothing_else(scenario: Path) -> None:
+    Path("old/figures").mkdir()
+    Path("old/figures/mine.txt").touch()
+    with pytest.raises(InputError, match=r"would remove 'old/figures/mine.txt'"):
+        check_folder("old", scenario)
+    Path("new").mkdir()
+    Path("new/figures").touch()
+    with pytest.raises(InputError, match="would replace the file 'new/figures'"):
+        check_folder("new", scenario)

@@ -21,7 +21,10 @@ NGRAM = "{kind: ngram, k: 4, acceptance: {match_rate: 0.3, alpha: 0.7}}"
 PLAIN = "{kind: autoregressive}"
 CHAT = "prompt_tokens: {kind: lognormal, mean: 300, cv: 0.8}"
 CODE = "prompt_tokens: {kind: lognormal, mean: 900, cv: 0.5}"
-FILES = ("scenario.yaml", "requests.parquet", "steps.parquet", "summary.json", "manifest.json")
+FILES = (
+    *("scenario.yaml", "requests.parquet", "steps.parquet", "summary.json", "manifest.json"),
+    *("report.html", "figures/distribution_ttft.svg", "figures/step.png"),
+)
 
 
 def scenario(*strategies: str, chat: str = CHAT, code: str = CODE) -> str:

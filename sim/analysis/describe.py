@@ -102,6 +102,26 @@ def _plain(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e6 else number(value)
 
 
+def slo(scenario: Scenario) -> str:
+    """The bounds of a resolved scenario in words; empty where it states none."""
+    stated = scenario.get("slo") or {}
+    classes = stated.get("classes") or {}
+    parts = [_bounds(stated), *(f"{name}: {_bounds(own)}" for name, own in classes.items())]
+    return "; ".join(part for part in parts if part)
+
+
+def _bounds(stated: Mapping[str, Any]) -> str:
+    bounds = [
+        f"{name[:-2].upper()} {percentile} within {1e3 * bound:g} ms"
+        for name, by_percentile in stated.items()
+        if name != "classes" and isinstance(by_percentile, Mapping)
+        for percentile, bound in by_percentile.items()
+    ]
+    share = stated.get("attainment")
+    asked = f" for {percent(share)} of requests" if share else ""
+    return f"{', '.join(bounds)}{asked}" if bounds else ""
+
+
 def point(values: Mapping[str, Any]) -> str:
     """The varied keys of one point, by as few of their last parts as tell them apart.
 
@@ -136,3 +156,17 @@ def _listed(values: list[str]) -> str:
 
 def _value(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words: ``5 minutes``, ``1 hour``, ``90 seconds``."""
+    sizes = {"hour": 3600, "minute": 60}
+    unit = next((u for u, size in sizes.items() if seconds and seconds % size == 0), "second")
+    count = seconds / sizes.get(unit, 1)
+    return f"{count:g} {unit}{'s' * (count != 1)}"
+
+
+def clock(seconds: float) -> str:
+    """A moment of simulated time: ``0:05:00`` is five minutes after the start."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"

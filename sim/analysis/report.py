@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
 from typing import Any
 
 from sim.analysis import describe
+from sim.analysis.grid import points
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.parts_report import stream_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
@@ -40,15 +40,16 @@ def run_report(document: Mapping[str, Any], width: int, colour: bool = False) ->
 def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     rows = document["rows"]
     yield from _header(document, width)
-    points = _points(rows)
-    chosen = [id(best(at_point)) for at_point in points]
+    at_points = points(rows)
+    chosen = [id(best(at_point)) for at_point in at_points]
     marked = [id(row) in chosen for row in rows]
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
     yield Line("")
-    yield from stream_table(points, width)
-    yield from _legend(rows, width)
+    yield from stream_table(at_points, width)
+    for text in _legend(rows):
+        yield from paragraph(text, width, "note")
     yield Line("")
-    for at_point in points:
+    for at_point in at_points:
         yield from _verdicts(at_point, width)
     if any(switch_off(row) for row in rows):
         yield from paragraph(WATCH, width, "note")
@@ -75,10 +76,6 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     yield Line("")
 
 
-def _points(rows: Sequence[Row]) -> list[list[Row]]:
-    return [list(part) for _, part in groupby(rows, key=lambda row: row["point"])]
-
-
 def _keys(rows: Sequence[Row], marked: Sequence[bool]) -> list[Column]:
     marks = [
         "*" if chosen else "?" if row.get("hypothetical") else " "
@@ -94,7 +91,7 @@ def _keys(rows: Sequence[Row], marked: Sequence[bool]) -> list[Column]:
 def _groups(rows: Sequence[Row]) -> list[Group]:
     return [
         Group(title, [Column(name, [cell(row) for row in rows]) for name, cell in columns])
-        for title, columns in _COLUMNS
+        for title, columns in COLUMNS
     ]
 
 
@@ -151,7 +148,7 @@ def _statistics(title: str, name: str) -> tuple[str, list[tuple[str, Cell]]]:
     return title, [(statistic, _milliseconds(name, statistic)) for statistic in STATISTICS]
 
 
-_COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
+COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
     ("speedup", [("(band)", lambda row: _banded(row, "speedup", row["speedup"]))]),
     ("TPOT ms", [("mean (band)", _mean_banded("tpot_s"))]),
     ("TTFT ms", [("mean (band)", _mean_banded("ttft_s"))]),
@@ -208,17 +205,30 @@ _COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
 )
 
 
-def _legend(rows: Sequence[Row], width: int) -> Iterator[Line]:
-    bands = [band for row in rows for band in row["band"].values()]
-    notes = ["* best choice here"]
+def _legend(rows: Sequence[Row]) -> list[str]:
+    marks = ["* best choice here"]
     if any(row.get("hypothetical") for row in rows):
-        notes.append("? hypothetical: this engine cannot run it")
+        marks.append("? hypothetical: this engine cannot run it")
+    return ["; ".join([*marks, *reading(rows)]) + ".", *bases(rows)]
+
+
+def reading(rows: Sequence[Row]) -> list[str]:
+    """How to read bands and speedups."""
+    bands = [band for row in rows for band in row["band"].values()]
+    notes = []
     if bands:
         notes.append(f"bands hold {percent(bands[0]['level'])} of outcomes")
     if any(band[end] is None for band in bands for end in ("lo", "hi")):
         notes.append("an end marked ? saturates")
-    notes += ["speedup: time per token of plain decoding over the strategy's, at the same load"]
-    yield from paragraph("; ".join(notes) + ".", width, "note")
+    return [
+        *notes,
+        "speedup: time per token of plain decoding over the strategy's, at the same load",
+    ]
+
+
+def bases(rows: Sequence[Row]) -> list[str]:
+    """What the bands of each strategy rest on, in words."""
+    texts = []
     for basis, meaning in BASIS.items():
         names = dict.fromkeys(
             row["strategy"]
@@ -226,7 +236,8 @@ def _legend(rows: Sequence[Row], width: int) -> Iterator[Line]:
             if any(band["basis"] == basis for band in row["band"].values())
         )
         if names:
-            yield from paragraph(f"Band {basis} ({meaning}): {', '.join(names)}.", width, "note")
+            texts.append(f"Band {basis} ({meaning}): {', '.join(names)}.")
+    return texts
 
 
 def _verdicts(rows: Sequence[Row], width: int) -> Iterator[Line]:

@@ -42,18 +42,18 @@ def _judgement(row: Row) -> str:
         return "keeps up where plain decoding does not"
     band = row["band"].get("speedup")
     if band is None:
-        return f"{_gain(row, speedup)}, no band computed"
+        return f"{gain(row, speedup)}, no band computed"
     if band["lo"] is None:
         return "undecided: at the slow end of its band it saturates"
     if band["lo"] > 1:
-        return f"worth it: {_gain(row, speedup)}"
+        return f"worth it: {gain(row, speedup)}"
     if band["hi"] < 1:
-        return f"do not use at this load: {_gain(row, speedup)}"
+        return f"do not use at this load: {gain(row, speedup)}"
     return "undecided: the band straddles 1; measure tau on your traffic"
 
 
-def _gain(row: Row, speedup: float) -> str:
-    """Time per token at an equal rate, tokens a second at equal users."""
+def gain(row: Row, speedup: float) -> str:
+    """A speedup in words: time per token at an equal rate, tokens a second at equal users."""
     if row.get("offered_req_per_s") is None:
         more, less = f"{percent(speedup - 1)} more", f"{percent(1 - speedup)} fewer"
         return f"{more if speedup >= 1 else less} tokens a second at equal users"
@@ -134,14 +134,15 @@ def best(rows: Sequence[Row]) -> Row | None:
     candidates = meeting or usable
     if not candidates:
         return None
-    proven = [row for row in candidates if _proven(row)]
-    if proven:
-        return max(proven, key=lambda row: float(row["speedup"]))
+    faster = [row for row in candidates if proven(row)]
+    if faster:
+        return max(faster, key=lambda row: float(row["speedup"]))
     baseline = [row for row in candidates if row.get("baseline")]
     return baseline[0] if baseline else min(candidates, key=_tpot)
 
 
-def _proven(row: Row) -> bool:
+def proven(row: Row) -> bool:
+    """Whether all of its band is faster than plain decoding."""
     if row["speedup"] is None:
         return False
     band = row["band"].get("speedup")

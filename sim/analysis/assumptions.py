@@ -1,0 +1,125 @@
+"""What a result rests on: versions, constants, acceptance and prices, each with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from models import catalog
+from models.schema import weakest
+from sim.analysis.grid import points
+from sim.scenario.overrides import canonical
+
+Document = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+STATED = ("tau", "tau_at_k", "at_k", "alpha", "alpha_by_pos", "match_rate")
+OWN = "file of the user's own"
+
+
+class Assumption(NamedTuple):
+    """One thing taken as given: what it is, its value, how well founded, and from where."""
+
+    what: str
+    value: str
+    basis: str
+    source: str
+
+
+def assumptions(document: Document) -> list[Assumption]:
+    """Everything a result takes as given, those of all points of a grid.
+
+    Parameters
+    ----------
+    document : mapping
+        The document of ``speccast run --json``.
+    """
+    scenario = document["scenario"]
+    return [
+        *_entries("engine", "engines", _named(scenario, "engine", "name")),
+        *_profile(document),
+        *_gpus(scenario),
+        *_entries("model", "transformers", _named(scenario, "model", "transformer")),
+        *_entries("draft model", "transformers", _drafts(scenario)),
+        *_acceptance(document),
+        *_prices(scenario),
+    ]
+
+
+def _named(scenario: Mapping[str, Any], block: str, key: str) -> list[str]:
+    """Value of a key and those it takes in the grid."""
+    varied = {canonical(name): values for name, values in scenario.get("vary", {}).items()}
+    values = [scenario[block].get(key), *varied.get(f"{block}.{key}", [])]
+    return list(dict.fromkeys(value for value in values if value is not None))
+
+
+def _entry(section: str, name: str) -> dict[str, Any]:
+    """A catalogue entry; of what the catalogue does not have, only where it is from."""
+    known = name in catalog.names(section)
+    return catalog.entry(section, name) if known else {"title": name, "source": OWN}
+
+
+def _entries(what: str, section: str, names: Sequence[str]) -> Iterator[Assumption]:
+    for name in names:
+        entry = _entry(section, name)
+        yield Assumption(what, f"{name}: {entry['title']}", "", entry["source"])
+
+
+def _profile(document: Document) -> Iterator[Assumption]:
+    scenario = document["scenario"]
+    asked = _named(scenario, "hardware", "profile")
+    entries = {gpu: _entry("hardware", gpu) for gpu in _named(scenario, "hardware", "gpu")}
+    used = dict.fromkeys(asked or [document["profile"]], "")
+    if not asked:
+        used = {entry["profile"]: entry["profile_basis"] for entry in entries.values()}
+    for name, basis in used.items():
+        entry = _entry("profiles", name)
+        dated = ", ".join(str(entry[key]) for key in ("device", "engine", "date") if key in entry)
+        if name in asked and "device" in entry:
+            basis = "validated" if [*entries] == [entry["device"]] else "extrapolated"
+        yield Assumption("kernel times", f"{name}: {dated or OWN}", basis, entry["source"])
+
+
+def _gpus(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
+    yield from _entries("GPU", "hardware", _named(scenario, "hardware", "gpu"))
+
+
+def _drafts(scenario: Mapping[str, Any]) -> list[str]:
+    drafts = [strategy.get("draft") for strategy in scenario.get("strategies", [])]
+    return list(dict.fromkeys(draft for draft in drafts if isinstance(draft, str)))
+
+
+def _acceptance(document: Document) -> Iterator[Assumption]:
+    """Catalogue entries with the strategies that use them, then what the scenario states."""
+    users: dict[str, dict[str, None]] = {}
+    for row in document["rows"]:
+        for name in row.get("acceptance_entries", []):
+            users.setdefault(name, {})[row["strategy"]] = None
+    for name, strategies in users.items():
+        entry = _entry("acceptance", name)
+        what = f"acceptance of {', '.join(strategies)}"
+        measured = entry.get("measured_with")
+        value = f"{name}: {entry['title']}" + (f" ({measured})" if measured else "")
+        elsewhere = entry["target"] not in _named(document["scenario"], "model", "transformer")
+        basis = weakest([entry["basis"], "extrapolated"]) if elsewhere else entry["basis"]
+        yield Assumption(what, value, basis, entry["source"])
+    first = next(iter(points(document["rows"])), [])
+    for row, strategy in zip(first, document["scenario"].get("strategies", []), strict=False):
+        stated = strategy.get("acceptance") or {}
+        numbers = ", ".join(f"{key} {stated[key]}" for key in STATED if key in stated)
+        if numbers:
+            what = f"acceptance of {row['strategy']}"
+            yield Assumption(what, numbers, stated.get("basis", ""), "stated in the scenario")
+
+
+def _prices(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
+    for price in _named(scenario, "hardware", "price_per_gpu_hour"):
+        value = f"{price:g} USD for an hour of a GPU"
+        yield Assumption("price", value, "", "stated in the scenario")
+        return
+    for gpu in _named(scenario, "hardware", "gpu"):
+        entry = catalog.entry("hardware", gpu)
+        dated = [part.strip() for part in entry["source"].split(";") if "price:" in part]
+        value = f"{entry['price_per_gpu_hour']:g} USD for an hour of a {gpu}"
+        source = dated[0].removeprefix("price:").strip() if dated else entry["source"]
+        yield Assumption("price", value, "list price", source)

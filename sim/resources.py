@@ -1,0 +1,55 @@
+"""What one strategy takes of a GPU: memory at its peak, and time in a decode step by component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sim.break_even import Operating
+from sim.engine.recorder import Recorder
+from sim.setup import Setup
+
+
+def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
+    """KV use at its peak, of the fullest replica, and where the memory of each of its GPUs goes.
+
+    Returns
+    -------
+    dict
+        Keys of a result row. ``kv_budget_bytes`` splits ``memory``, that of one GPU, into
+        ``unused`` (beyond the engine's share), ``weights``, ``draft``, ``reserve`` (activations
+        and graphs) and ``kv``, of which ``kv_peak_used`` was in use at the peak.
+    """
+    peak = max(totals.blocks_peak for recorder in recorders for totals in recorder.totals)
+    budget = setup.budget
+    return {
+        "kv_use_peak": peak / budget.n_blocks,
+        "kv_free_bytes": (budget.n_blocks - peak) * budget.block_bytes,
+        "kv_tokens": budget.n_blocks * setup.rules.block_tokens,
+        "max_model_len": setup.rules.max_model_len,
+        "kv_budget_bytes": {
+            "memory": budget.memory_bytes,
+            "unused": budget.unused_bytes,
+            "weights": budget.weights_bytes,
+            "draft": budget.draft_bytes,
+            "reserve": budget.reserve_bytes,
+            "kv": budget.kv_bytes,
+            "kv_peak_used": peak * budget.block_bytes,
+        },
+    }
+
+
+def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
+    """One decode step where the strategy ran on average, by component; None if it never decoded.
+
+    Returns
+    -------
+    dict or None
+        ``components`` (name to seconds), ``batch`` (sequences), ``context`` (tokens of each).
+    """
+    if at is None:
+        return None
+    n, context = max(1, min(round(at.n), setup.rules.max_num_seqs)), round(at.context)
+    width = min(at.width, float(setup.rules.width))
+    components = setup.step_time.breakdown(n, n * context, round(n * width))
+    return {"components": components, "batch": n, "context": context}
