@@ -6,7 +6,7 @@ integer codes; ``to_arrow`` spells them out. ``status`` is always held as ``Stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -23,7 +23,7 @@ Columns = dict[str, Array]
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())
 _COUNT = pa.int64()
-_SECONDS = pa.float64()
+_SECONDS = _NUMBER = pa.float64()
 
 
 class Status(IntEnum):
@@ -107,6 +107,23 @@ STEPS = pa.schema(
         _field("emitted", _COUNT, "token", "tokens sent to clients"),
         _field("blocks_used", _COUNT, "block", "KV blocks in use during the step"),
         _field("waiting", _COUNT, "request", "requests waiting at its start"),
+    ]
+)
+
+TIMELINE = pa.schema(
+    [
+        *_RUN,
+        _field("replica", _COUNT, "", "engine replica"),
+        _field("start_s", _SECONDS, "s", "start of the bin"),
+        _field("width_s", _SECONDS, "s", "length of the bin"),
+        _field("steps", _COUNT, "step", "steps that ended in it"),
+        _field("busy_s", _SECONDS, "s", "time of it spent in steps"),
+        _field("running", _NUMBER, "sequence", "mean sequences in the engine"),
+        _field("waiting", _NUMBER, "request", "mean requests waiting"),
+        _field("kv_use", _NUMBER, "", "mean share of the KV blocks in use"),
+        _field("emitted", _COUNT, "token", "tokens sent to clients"),
+        _field("tau", _NUMBER, "token", "mean tokens a decode step emits; NaN without one"),
+        _field("preemptions", _COUNT, "", "requests moved back from running to waiting"),
     ]
 )
 
@@ -205,8 +222,8 @@ class ParquetFile:
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows of ``table``, which has this file's schema."""
-        self._writer.write_table(table)
+        """Append ``table``, which has this file's schema, as one row group."""
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def __exit__(
         self,
@@ -231,3 +248,22 @@ def write_parquet(table: pa.Table, path: Path) -> None:
 def read_parquet(path: Path) -> Columns:
     """Read a table written by ``write_parquet`` back as columns."""
     return to_columns(pq.read_table(path))
+
+
+def read_runs(path: Path, runs: Iterable[RunTable]) -> Iterator[RunTable]:
+    """Read tables back one at a time.
+
+    Parameters
+    ----------
+    path : Path
+        Holds one row group a run.
+    runs : iterable of RunTable
+        Which runs these are, in the order they were written; their columns are not used.
+    """
+    with pq.ParquetFile(path) as file:
+        for group, run in enumerate(runs):
+            columns = to_columns(file.read_row_group(group))
+            if "stream" in columns:
+                codes = {name: code for code, name in enumerate(run.stream_names)}
+                columns["stream"] = np.array([codes[name] for name in columns["stream"]])
+            yield run._replace(columns=columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -39,6 +40,8 @@ def run_report(document: Mapping[str, Any], width: int, colour: bool = False) ->
 def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     rows = document["rows"]
     yield from _header(document, width)
+    if not rows:
+        return
     chosen = [id(best(at_point)) for at_point in _points(rows)]
     marked = [id(row) in chosen for row in rows]
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
@@ -67,7 +70,18 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         width,
         "note",
     )
+    if document.get("interrupted"):
+        yield from paragraph(f"{interruption(document)}.", width, "note")
     yield Line("")
+
+
+def interruption(document: Mapping[str, Any]) -> str:
+    """How much of an interrupted run is complete: strategies, or rows of a grid."""
+    scenario, complete = document["scenario"], len(document["rows"])
+    points = math.prod(len(values) for values in scenario.get("vary", {}).values())
+    whole = points * len(scenario["strategies"])
+    what = "strategies" if points == 1 else "rows"
+    return f"interrupted: {complete} of {whole} {what} are complete"
 
 
 def _points(rows: Sequence[Row]) -> list[list[Row]]:

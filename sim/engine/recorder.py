@@ -1,4 +1,4 @@
-"""What a run leaves behind: one row a request, step totals, and step rows when asked for."""
+"""What a run leaves behind: one row a request, step totals, and step rows for who wants them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from sim.engine.request import Request
 from sim.histogram import LogHistogram
 
 NAN = math.nan
+CHUNK_STEPS = 65_536
+"""Step rows handed over at a time."""
+REPORT_REQUESTS = 500
+"""Most requests between two reports of progress: some hundredths of a second."""
 
 
 @dataclass(slots=True)
@@ -86,6 +90,33 @@ class RequestLog:
 
 
 StepRow = tuple[int, float, float, float, float, float, int, int, int, int, int, int]
+OnSteps = Callable[[list[StepRow]], None]
+
+
+class StepRows:
+    """Step rows on their way out, so that a long run does not hold them all.
+
+    Parameters
+    ----------
+    on_steps : callable
+        Gets full chunks of rows in the order of ``sim.tables.STEPS``, and what is left at the end.
+    """
+
+    def __init__(self, on_steps: OnSteps) -> None:
+        self._on_steps = on_steps
+        self._rows: list[StepRow] = []
+
+    def append(self, row: StepRow) -> None:
+        """Take the row of one step."""
+        self._rows.append(row)
+        if len(self._rows) == CHUNK_STEPS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over the rows not yet handed over."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._on_steps(rows)
 
 
 class Recorder:
@@ -98,19 +129,22 @@ class Recorder:
         One a replica.
     itl : LogHistogram
         Gaps between stream chunks.
-    rows : list of tuple or None
-        Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
+    rows : StepRows or None
+        Where step rows go; None when nobody wants them.
+    interrupted : bool
+        Whether the run was stopped before every request was answered.
     """
 
-    def __init__(self, total: int, replicas: int, keep_steps: bool) -> None:
+    def __init__(self, total: int, replicas: int, on_steps: OnSteps | None = None) -> None:
         self.log = RequestLog(total)
         self.totals = [StepTotals() for _ in range(replicas)]
         self.itl = LogHistogram()
-        self.rows: list[StepRow] | None = [] if keep_steps else None
+        self.rows = None if on_steps is None else StepRows(on_steps)
+        self.interrupted = False
         self._left = total
         self._done: simpy.Event | None = None
         self._progress: Callable[[int, int], None] | None = None
-        self._report_every = max(total // 100, 1)
+        self._report_every = min(max(total // 100, 1), REPORT_REQUESTS)
 
     def on_done(self, done: simpy.Event, progress: Callable[[int, int], None] | None) -> None:
         """Trigger ``done`` when every request is finished or rejected; report on the way."""

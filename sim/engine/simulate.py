@@ -12,7 +12,7 @@ from models.acceptance import Law
 from sim.engine.arrivals import make_arrivals
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.intake import Intake
-from sim.engine.recorder import Recorder
+from sim.engine.recorder import OnSteps, Recorder
 from sim.engine.replica import Replica, StepCost
 from sim.engine.router import Policy, Router
 from sim.engine.rules import Rules
@@ -53,7 +53,7 @@ def simulate(
     requests: Requests,
     seed: int,
     *,
-    keep_steps: bool = False,
+    on_steps: OnSteps | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Recorder:
     """Serve all requests and return what was recorded.
@@ -64,14 +64,20 @@ def simulate(
     requests : Requests
     seed : int
         Seed of the acceptance draws.
-    keep_steps : bool
-        Keep a row a step.
+    on_steps : callable, optional
+        Gets the step rows, chunk by chunk.
     on_progress : callable, optional
-        Called with (requests done, requests in all) about every hundredth of the run.
+        Called with (requests done, requests in all) at least every hundredth of the run. It may
+        raise KeyboardInterrupt.
+
+    Notes
+    -----
+    KeyboardInterrupt ends the run where it stands: the recorder says ``interrupted``, and what it
+    holds until then is complete.
     """
     env = simpy.Environment()
     total = len(requests.prompt_tokens)
-    recorder = Recorder(total, plan.replicas, keep_steps)
+    recorder = Recorder(total, plan.replicas, on_steps)
     rules, width = plan.rules, plan.rules.width
     longest = int(np.max(requests.output_tokens))
     replicas = [
@@ -95,8 +101,13 @@ def simulate(
     for replica in replicas:
         replica.attach(router)
         env.process(replica.run())
-    env.run(until=done)
-    for replica in replicas:
-        replica.scheduler.release_late()
-        replica.scheduler.check()
+    try:
+        env.run(until=done)
+        for replica in replicas:
+            replica.scheduler.release_late()
+            replica.scheduler.check()
+    except KeyboardInterrupt:
+        recorder.interrupted = True
+    if recorder.rows is not None:
+        recorder.rows.flush()
     return recorder
