@@ -218,7 +218,15 @@ class ParquetFile:
         self._schema = schema
 
     def __enter__(self) -> ParquetFile:
-        self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+        # Times hardly repeat: split by byte they take half the space a dictionary does.
+        times = [field.name for field in self._schema if field.type == _SECONDS]
+        self._writer = pq.ParquetWriter(
+            self._temporary,
+            self._schema,
+            compression="zstd",
+            use_dictionary=[name for name in self._schema.names if name not in times],
+            use_byte_stream_split=times,
+        )
         return self
 
     def write(self, table: pa.Table) -> None:

@@ -64,11 +64,17 @@ class Cost:
 def serve(
     requests: Requests, cost: Cost, law: Law | None = None, replicas: int = 1, **rules: Any
 ) -> Recorder:
-    """Run requests, round robin over replicas, with the rules above, some replaced."""
+    """Run requests, round robin over replicas, with the rules above, some replaced.
+
+    Step rows are kept in ``rows`` of what it returns.
+    """
     law = law or plain_law()
     asked = replace(RULES, width=law.depth + 1, **rules)
     plan = Plan(asked, cost, law, law.depth, replicas=replicas, router="round_robin")
-    return simulate(plan, requests, seed=1, keep_steps=True)
+    rows: list[Any] = []
+    recorder = simulate(plan, requests, seed=1, on_steps=rows.extend)
+    recorder.rows = rows
+    return recorder
 
 
 def poisson(rate_per_s: float, n: int, replication: int = 0) -> Requests:

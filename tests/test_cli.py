@@ -14,6 +14,7 @@ import typer
 
 from models.strict_yaml import load_yaml
 from sim import cli, experiment, verbs
+from sim.output import FILES
 from sim.tables import read_parquet
 
 SCENARIO = """\
@@ -31,7 +32,6 @@ strategies:
   - {kind: eagle3, k: 3, acceptance: {tau: 2.4}}
 """
 ROOT = Path(__file__).resolve().parent.parent
-FILES = {"scenario.yaml", "requests.parquet", "steps.parquet", "summary.json", "manifest.json"}
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_out_writes_every_file_and_says_where_on_stderr(speccast, scenario, tmp_
     status, _, err = speccast("run", scenario, "--out", out)
     assert status == 0
     assert str(out) in err
-    assert {path.name for path in out.iterdir()} == FILES
+    assert {path.name for path in out.iterdir()} == set(FILES)
     assert list(out.parent.iterdir()) == [out]
     requests = read_parquet(out / "requests.parquet")
     assert len(requests["id"]) == 2 * 40
@@ -201,7 +201,7 @@ def test_what_the_terminal_cannot_show_is_replaced(scenario, variables):
 def test_closed_streams_are_no_error(scenario, tmp_path):
     out = tmp_path / "result"
     assert shell(f"$SPECCAST run {scenario} -q --out {out} >&-") == (0, "", "")
-    assert {path.name for path in out.iterdir()} == FILES
+    assert {path.name for path in out.iterdir()} == set(FILES)
     assert shell("$SPECCAST init >&-") == (0, "", "")
     assert shell("$SPECCAST run missing.yaml 2>&-") == (2, "", "")
 
