@@ -80,14 +80,17 @@ class Bar(Silent):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Replace the bar, once the block turns out slow, by a word about it."""
-        self.rich.update(self._task, visible=False)
-        slow = threading.Timer(SLOW_S, self.rich.add_task, ("writing",), {"total": None})
+        """Take the bar away; say what goes on once the block turns out slow."""
+        self.rich.stop()
+        status = self.rich.console.status("writing")
+        slow = threading.Timer(SLOW_S, status.start)
         slow.start()
         try:
             yield
         finally:
             slow.cancel()
+            slow.join()
+            status.stop()
 
 
 @contextlib.contextmanager
