@@ -12,9 +12,9 @@ from sim import experiment, progress
 from sim.collect import Tables
 from sim.interrupts import Stop
 from sim.output import OutputFolder, check_file, check_folder
+from sim.perfetto_file import PerfettoFile, parse_window
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import ScenarioFile
-from sim.trace_file import TraceFile, parse_window
 
 IN_ORDER, WRITING = 2, 1
 """Signals only noted while simulating, where one ends it in order, and while writing."""
@@ -58,7 +58,7 @@ def outputs_of(
         outputs.append(OutputFolder(path, resolved_yaml(scenario.resolved)))
     if trace is not None:
         shown = parse_window("0:60" if window is None else window)
-        outputs.append(TraceFile(check_file("--perfetto", trace, file, path), shown))
+        outputs.append(PerfettoFile(check_file("--perfetto", trace, file, path), shown))
     elif window is not None:
         raise InputError("", None, "--perfetto-window", "needs --perfetto")
     return outputs

@@ -36,7 +36,7 @@ def parse_window(text: str) -> Window:
     raise InputError("", None, "--perfetto-window", what)
 
 
-class TraceFile:
+class PerfettoFile:
     """Writes events as the tables come; the file appears only when complete.
 
     A context manager. The first replication of every strategy is shown, each as a process. The
@@ -63,7 +63,7 @@ class TraceFile:
         self._processes = 0
         self._run: RunTrace | None = None
 
-    def __enter__(self) -> TraceFile:
+    def __enter__(self) -> PerfettoFile:
         with contextlib.ExitStack() as stack:
             self._staging = stack.enter_context(staged(self.path.parent)) / self.path.name
             self._file = stack.enter_context(self._staging.open("w", encoding="ascii"))
@@ -126,7 +126,7 @@ class TraceFile:
             return None
         ours, theirs = self.window, self._span
         return (
-            f"nothing happens from {ours.start_s:g} to {ours.end_s:g} s: "
+            f"{self.path}: nothing happens from {ours.start_s:g} to {ours.end_s:g} s: "
             f"the runs span {theirs.start_s:.3f} to {theirs.end_s:.3f} s"
         )
 
