@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from sim.analysis.report import interruption, run_report
 from sim.scenario.load import ScenarioFile, parse_scenario
 from sim.tables import Columns, RunTable, Status
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXT = """\
 # How does it end?
 hardware: {gpu: h100_sxm}

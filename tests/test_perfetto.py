@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,8 @@ def runs(tables: list[RunTable]) -> Iterator[tuple[int, RunTable]]:
 def test_every_event_has_the_keys_of_its_kind(trace: Any) -> None:
     """As the Chrome Trace Event Format has them."""
     events, _, _ = trace
-    more = {"X": {"ts", "dur", "cat"}, "C": {"ts", "args"}, "M": {"args"}}
-    more |= {phase: {"ts", "cat", "id"} for phase in "ben"}
+    more = {"X": {"ts", "dur", "cat"}, "C": {"ts", "cat", "args"}, "M": {"args"}}
+    more |= {phase: {"ts", "cat", "id2"} for phase in "ben"}
     for event in events:
         assert set(event) - {"args"} == {"ph", "name", "pid", "tid"} | more[event["ph"]] - {"args"}
         assert isinstance(event["name"], str)
@@ -151,17 +151,15 @@ def test_names_of_steps(prefill: int, decode: int, name: str) -> None:
 
 def test_counters_follow_the_step_table(trace: Any) -> None:
     events, result, window = trace
+    columns = {"batch": "n_decode", "waiting": "waiting", "KV in use": "blocks_used"}
     for process, run in runs(result.steps):
-        for label, column in (("batch", "n_decode"), ("KV blocks used", "blocks_used")):
-            for replica in (0, 1):
-                points = [
-                    (event["ts"], event["args"][label])
-                    for event in of(events, process, "C")
-                    if event["name"] == f"{label}, replica {replica}"
-                ]
-                assert points == sorted(points, key=lambda point: point[0])
-                assert all(one[1] != two[1] for one, two in pairwise(points))
-                check_counter(points, run.columns, column, replica, window)
+        counters = of(events, process, "C")
+        for replica, label in product((0, 1), columns):
+            named = [e for e in counters if e["name"] == f"{label}, replica {replica}"]
+            points = [(event["ts"], *event["args"].values()) for event in named]
+            assert points == sorted(points, key=lambda point: point[0])
+            assert all(one[1] != two[1] for one, two in pairwise(points))
+            check_counter(points, run.columns, columns[label], replica, window)
 
 
 def check_counter(
@@ -170,8 +168,7 @@ def check_counter(
     own = (columns["replica"] == replica) & (overlap(columns, window) > 0)
     start = np.maximum(columns["start_s"][own], window.start_s)
     middle_us = 1e6 * (start + 0.5 * overlap(columns, window)[own])
-    times = np.array([point[0] for point in points])
-    values = np.array([point[1] for point in points])
+    times, values = np.array(points).T
     at = np.searchsorted(times, middle_us) - 1
     assert (values[at] == columns[column][own]).all()
 
@@ -191,7 +188,7 @@ def test_counters_are_zero_where_the_engine_has_nothing_to_do() -> None:
         run = RunTrace(1, window)
         events = [*run.steps(steps), *run.idle()]
         named = [event for event in events if event["name"] == "batch, replica 0"]
-        return [(event["ts"] / 1e6, event["args"]["batch"]) for event in named]
+        return [(event["ts"] / 1e6, event["args"]["sequences"]) for event in named]
 
     assert batch(Window(0, 9)) == [(1, 5), (2, 0), (4, 7), (4.5, 0)]
     assert batch(Window(1.2, 3)) == [(1.2, 5)]
@@ -203,7 +200,8 @@ def asynchronous(events: list[Event]) -> dict[str, list[Event]]:
     for event in events:
         if event["ph"] in "ben":
             assert event["cat"] == "request"
-            found[event["id"]].append(event)
+            (number,) = event["id2"].values()
+            found[f"{event['pid']}.{number}"].append(event)
     return found
 
 

@@ -29,7 +29,8 @@ IDLE_NS = 1000
 """A shorter gap between steps is a rounding error."""
 WORK = {"prefill": "prefill_tokens", "decode": "n_decode"}
 PHASES = ("draft_s", "verify_s", "host_s")
-COUNTERS = {"batch": "n_decode", "waiting": "waiting", "KV blocks used": "blocks_used"}
+COUNTERS = {"batch": "sequences", "waiting": "requests", "KV in use": "blocks"}
+COUNTED = {"batch": "n_decode", "waiting": "waiting", "KV in use": "blocks_used"}
 NOTHING = dict.fromkeys(COUNTERS, 0)
 STAGES = ("queue", "prefill", "decode")
 MOMENTS = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
@@ -80,7 +81,7 @@ class RunTrace:
                 if begun - free > IDLE_NS:
                     yield from self._counters(replica, free, NOTHING)
                 yield from self._step(replica, begun, ended, step)
-                counts = {name: step[column] for name, column in COUNTERS.items()}
+                counts = {name: step[column] for name, column in COUNTED.items()}
                 yield from self._counters(replica, begun, counts)
 
     def idle(self) -> Iterator[Event]:
@@ -133,7 +134,7 @@ class RunTrace:
         return [self._event(phase, request, name, at) for phase, at in ends]
 
     def _event(self, phase: str, request: dict[str, Any], name: str, at: int) -> Event:
-        identity = {"cat": "request", "id": f"{self._process}.{request['id']}"}
+        identity = {"cat": "request", "id2": {"local": str(request["id"])}}
         return {"ph": phase, "name": name, **self._thread(request["replica"])} | identity | _at(at)
 
     def _step(self, replica: int, start: int, end: int, step: dict[str, Any]) -> Iterator[Event]:
@@ -160,8 +161,9 @@ class RunTrace:
         self._counts[replica] = counts
         for name, count in counts.items():
             if count != before.get(name):
-                event = {"ph": "C", "name": f"{name}, replica {replica}", **self._thread(replica)}
-                yield event | _at(max(at, self._begin)) | {"args": {name: count}}
+                event = {"ph": "C", "name": f"{name}, replica {replica}", "cat": "step"}
+                more = _at(max(at, self._begin)) | {"args": {COUNTERS[name]: count}}
+                yield event | self._thread(replica) | more
 
     def _name(self, kind: str, replica: int, **args: Any) -> Event:
         return {"ph": "M", "name": kind, **self._thread(replica), "args": args}
