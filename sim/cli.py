@@ -1,18 +1,17 @@
 """The command line: results on stdout, progress and errors on stderr.
 
-Exit status: 0 done, 1 failure, 2 bad input, 130 interrupted, 141 reader of a pipe gone.
+Exit status: 0 done, 1 failure, 2 bad input, 130 interrupted, 141 reader of a pipe gone, 143
+terminated.
 """
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import io
 import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,7 @@ import typer
 
 from models.schema import ModelError
 from models.strict_yaml import InputError, one_line
+from sim import interrupts
 from sim.verbs import VerbGroup
 
 PIPE_WIDTH = 100
@@ -50,7 +50,7 @@ Width = Annotated[
 
 def _version(asked: bool) -> None:
     if asked:
-        from sim.output import speccast_version
+        from sim.manifest import speccast_version
 
         print(f"speccast {speccast_version()}")
         raise typer.Exit
@@ -74,33 +74,55 @@ def run(
         str | None,
         typer.Option("--out", metavar="DIR", help="Also write report.html and tables here."),
     ] = None,
+    perfetto: Annotated[
+        str | None,
+        typer.Option(
+            "--perfetto",
+            metavar="TRACE",
+            help="Also write steps and requests of a window here, for ui.perfetto.dev (JSON).",
+        ),
+    ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option(
+            "--perfetto-window",
+            metavar="FROM:TO",
+            help="What --perfetto shows, in seconds of simulated time; default 0:60.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
     width: Width = None,
 ) -> None:
-    """Compare the strategies of a scenario: latency, throughput, memory, verdict."""
-    from sim.scenario.load import load_scenario
+    """Compare the strategies of a scenario: latency, throughput, memory, verdict.
 
-    scenario = load_scenario(file, overrides)
+    Ctrl-C ends it early with what is complete by then; once more, and nothing is written.
+    """
+    stop = interrupts.Stop()
+    try:
+        with interrupts.handled(stop):
+            with interrupts.leaving_at_once():
+                from sim.scenario.load import load_scenario
 
-    from sim import experiment, output
-    from sim.analysis.report import run_report
-    from sim.scenario.dump import resolved_yaml
+                scenario = load_scenario(file, overrides)
 
-    folder = None if out is None else output.check_folder(out, file)
-    with _progress(quiet) as on_progress:
-        result = experiment.run(scenario, on_progress=on_progress, keep_steps=folder is not None)
-    if folder is not None:
-        text = resolved_yaml(scenario.resolved)
-        output.write_folder(
-            folder, text, result.document, result.requests, result.steps, result.timelines
-        )
-    if as_json:
-        _print(output.to_json(result.document))
-    else:
-        _print(run_report(result.document, *_screen(width)))
-    if folder is not None and not quiet:
-        print(f"wrote {folder}", file=sys.stderr)
+                from sim import whole_run
+                from sim.analysis.report import interruption, run_report
+                from sim.output import to_json
+
+                outputs = whole_run.outputs_of(scenario, file, out, perfetto, window)
+            document, said = whole_run.simulate_and_write(scenario, outputs, stop, quiet)
+            _print(to_json(document) if as_json else run_report(document, *_screen(width)))
+    except KeyboardInterrupt as error:
+        raise typer.Exit(_fail(str(error), stop.status) if error.args else stop.status) from None
+    if outputs and not (quiet and not stop.asked):
+        said.insert(0, f"wrote {', '.join(str(output.path) for output in outputs)}")
+    if stop.asked:
+        said.insert(0, interruption(document))
+    if said:
+        print("; ".join(said), file=sys.stderr)
+    if stop.asked:
+        raise typer.Exit(stop.status)
 
 
 @app.command()
@@ -191,24 +213,6 @@ def _screen(width: int | None) -> tuple[int, bool]:
     terminal = sys.stdout.isatty()
     usual = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else PIPE_WIDTH
     return max(width or usual, NARROWEST), terminal
-
-
-@contextlib.contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str, int, int], None] | None]:
-    """A bar on stderr where a person watches it; None, no callback, elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("simulating", total=None)
-
-        def update(label: str, done: int, total: int) -> None:
-            bar.update(task, description=label, completed=done, total=total)
-
-        yield update
 
 
 def main(arguments: list[str] | None = None) -> None:

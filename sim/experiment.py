@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,25 +11,27 @@ import numpy as np
 
 from models.acceptance import Acceptance
 from sim import resources
+from sim.analysis import describe
 from sim.analysis.streams import Kind
 from sim.analysis.summary import measure
 from sim.analysis.verdict import verdict
 from sim.band import step_scale
 from sim.break_even import Operating, break_even_tau, operating_point
+from sim.collect import Collector, KeptTables, Tables
 from sim.compare import Ends, bands, speedup
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import simulate
 from sim.histogram import LogHistogram
-from sim.run_tables import request_columns, step_columns
+from sim.progress import OnProgress, Progress
+from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
 from sim.scenario.load import Point, ScenarioFile
-from sim.scenario.schema import Scenario
 from sim.scenario.workload import Requests, generate
 from sim.setup import Setup, prepare
 from sim.tables import Columns, RunTable
 
-OnProgress = Callable[[str, int, int], None]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,8 @@ class Result:
     ----------
     document : dict
         The JSON document of ``speccast run --json``.
-    requests, steps : list of RunTable
+    requests, steps, timelines : list of RunTable
         Tables of every run; steps only where they were asked for.
-    timelines : list of RunTable
-        What happened over simulated time, in bins.
     """
 
     document: dict[str, Any]
@@ -52,34 +52,34 @@ class Result:
     timelines: list[RunTable] = field(default_factory=list)
 
 
+class Interrupted(KeyboardInterrupt):
+    """The run was stopped on the way.
+
+    Attributes
+    ----------
+    result : Result
+        What was simulated until then: a row for each strategy that is complete, its bands
+        included; the tables of all runs, the last of which may hold unfinished requests.
+    """
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
+
+
 class Served(NamedTuple):
     """All replications of one strategy at one point and one scale."""
 
     runs: list[Columns]
     recorders: list[Recorder]
-    row: dict[str, Any]
-
-
-class _Progress:
-    def __init__(self, report: OnProgress | None, total: int) -> None:
-        self._report, self._total, self._before = report, total, 0
-
-    def of(self, label: str) -> Callable[[int, int], None] | None:
-        if self._report is None:
-            return None
-        report, before = self._report, self._before
-
-        def update(done: int, total: int) -> None:
-            report(label, before + done, self._total)
-
-        return update
-
-    def advance(self, requests: int) -> None:
-        self._before += requests
+    row: Row
 
 
 def run(
-    scenario_file: ScenarioFile, on_progress: OnProgress | None = None, keep_steps: bool = False
+    scenario_file: ScenarioFile,
+    on_progress: OnProgress | None = None,
+    keep_steps: bool = False,
+    tables: Sequence[Tables] | None = None,
 ) -> Result:
     """Simulate every point, strategy and replication of a scenario file.
 
@@ -87,50 +87,71 @@ def run(
     ----------
     scenario_file : ScenarioFile
     on_progress : callable, optional
-        Called with (strategy, requests done, requests in all).
+        Called with (what runs, requests done, requests in all), first before anything is done. It
+        may raise KeyboardInterrupt to end the run: nothing is torn there.
     keep_steps : bool
         Keep a row a step in ``Result.steps``.
+    tables : sequence of Tables, optional
+        Who takes the tables of each run as it ends; ``Result`` then holds none.
+
+    Raises
+    ------
+    Interrupted
+        On KeyboardInterrupt, if a request was finished before it.
     """
-    runs = sum(
-        _runs(point.scenario) * point.scenario.workload.requests for point in scenario_file.points
-    )
-    progress = _Progress(on_progress, runs)
-    result = Result({})
-    rows: list[dict[str, Any]] = []
-    for point in scenario_file.points:
-        rows += _run_point(point, progress, keep_steps, result)
-    first = build(scenario_file.points[0].scenario)
-    if scenario_file.document.comment:
-        result.document["question"] = scenario_file.document.comment
-    result.document.update(
-        scenario=first.shown(scenario_file.resolved),
-        seed=scenario_file.resolved.run.seed,
-        profile=first.profile.name,
-        rows=rows,
-    )
+    kept = KeptTables(keep_steps)
+    collector = Collector([kept] if tables is None else tables)
+    progress = Progress(on_progress, sum(_requests(point) for point in scenario_file.points))
+    made: list[dict[int, Row]] = []
+    interrupted = False
+    try:
+        for point in scenario_file.points:
+            made.append({})
+            for index, row in _rows(point, progress, collector):
+                made[-1][index] = row
+    except KeyboardInterrupt:
+        if not collector.finished:
+            raise
+        interrupted = True
+    rows = [at_point[index] for at_point in made for index in sorted(at_point)]
+    document = _document(scenario_file, rows) | ({"interrupted": True} if interrupted else {})
+    result = Result(document, kept.requests, kept.steps, kept.timelines)
+    if interrupted:
+        raise Interrupted(result)
     return result
 
 
-def _runs(scenario: Scenario) -> int:
+def _document(scenario_file: ScenarioFile, rows: list[Row]) -> dict[str, Any]:
+    first = build(scenario_file.points[0].scenario)
+    question = scenario_file.document.comment
+    return ({"question": question} if question else {}) | {
+        "scenario": first.shown(scenario_file.resolved),
+        "seed": scenario_file.resolved.run.seed,
+        "profile": first.profile.name,
+        "rows": rows,
+    }
+
+
+def _requests(point: Point) -> int:
+    """Requests simulated at one point, the re-runs for the bands included."""
+    scenario = point.scenario
     passes = scenario.run.replications
     if scenario.run.band:
         passes += 2 if passes == 1 else 3
-    return len(scenario.strategies) * passes
+    return len(scenario.strategies) * passes * scenario.workload.requests
 
 
-def _run_point(
-    point: Point, progress: _Progress, keep_steps: bool, result: Result
-) -> list[dict[str, Any]]:
+def _rows(point: Point, progress: Progress, collector: Collector) -> Iterator[tuple[int, Row]]:
+    """Index and row of each strategy as it is complete, plain decoding first."""
     scenario = point.scenario
     deployment = build(scenario)
     replications = range(scenario.run.replications)
     workloads = [generate(scenario.workload, scenario.run.seed, r) for r in replications]
-    comparison = _Comparison(scenario, workloads, progress)
-    rows: dict[int, dict[str, Any]] = {}
+    comparison = _Comparison(point, workloads, progress)
     for index in sorted(range(len(scenario.strategies)), key=lambda i: i != scenario.baseline):
         strategy = scenario.strategies[index]
         setup = prepare(deployment, strategy, workloads[0].domain_names)
-        served = _serve(setup, scenario, workloads, progress, keep_steps)
+        served = _serve(setup, point, workloads, progress, collector)
         at = operating_point(served.recorders, served.runs, setup)
         row = {
             "strategy": strategy.name,
@@ -147,16 +168,14 @@ def _run_point(
         }
         comparison.complete(row, setup, at)
         row["verdict"] = verdict(row)
-        rows[index] = row
-        _keep(result, point, strategy.name, workloads[0], served, keep_steps)
-    return [rows[index] for index in sorted(rows)]
+        yield index, row
 
 
 class _Comparison:
     """Adds to each row what compares it with plain decoding, which comes first."""
 
-    def __init__(self, scenario: Scenario, workloads: list[Requests], progress: _Progress) -> None:
-        self._scenario, self._workloads, self._progress = scenario, workloads, progress
+    def __init__(self, point: Point, workloads: list[Requests], progress: Progress) -> None:
+        self._point, self._workloads, self._progress = point, workloads, progress
         self._open_loop = workloads[0].users is None
         self._baseline: tuple[dict[str, Any], Setup, Operating | None] | None = None
 
@@ -174,7 +193,9 @@ class _Comparison:
             plain_at,
             users and users / setup.deployment.replicas,
         )
-        row["band"] = self._bands(row, setup, at, plain_row) if self._scenario.run.band else {}
+        row["band"] = (
+            self._bands(row, setup, at, plain_row) if self._point.scenario.run.band else {}
+        )
 
     def _bands(
         self, row: dict[str, Any], setup: Setup, at: Operating | None, plain: dict[str, Any]
@@ -183,7 +204,7 @@ class _Comparison:
         first = self._workloads[:1]
 
         def again(factor: float) -> dict[str, Any]:
-            return _serve(setup, self._scenario, first, self._progress, False, factor).row
+            return _serve(setup, self._point, first, self._progress, Collector(), factor).row
 
         middle = row if len(self._workloads) == 1 else again(1.0)
         ends = Ends(middle, again(scale.lo), again(scale.hi))
@@ -192,25 +213,32 @@ class _Comparison:
 
 def _serve(
     setup: Setup,
-    scenario: Scenario,
+    point: Point,
     workloads: list[Requests],
-    progress: _Progress,
-    keep_steps: bool,
+    progress: Progress,
+    collector: Collector,
     scale: float = 1.0,
 ) -> Served:
+    scenario, name = point.scenario, setup.strategy.name
     plan, seed = setup.plan(scale), scenario.run.seed
     recorders, runs = [], []
     for replication, requests in enumerate(workloads):
+        ran = RunTable(point.values, name, replication, {}, requests.stream_names)
         recorder = simulate(
             plan,
             requests,
             _acceptance_seed(seed, replication),
-            keep_steps=keep_steps,
-            on_progress=progress.of(setup.strategy.name),
+            on_steps=collector.steps_of(ran),
+            on_progress=progress.of(
+                " at ".join(filter(None, (name, describe.point(point.values))))
+            ),
         )
         progress.advance(len(requests))
         recorders.append(recorder)
         runs.append(request_columns(recorder, requests))
+        collector.end(ran, runs[-1], timeline_columns(recorder, setup.budget.n_blocks))
+        if recorder.interrupted:
+            raise KeyboardInterrupt
     row = measure(
         runs,
         LogHistogram.merged(recorder.itl for recorder in recorders),
@@ -228,22 +256,6 @@ def _serve(
 def _acceptance_seed(seed: int, replication: int) -> int:
     """A stream of its own for every replication, shared by all strategies."""
     return int(np.random.SeedSequence(seed, spawn_key=(replication, 0xACCE)).generate_state(1)[0])
-
-
-def _keep(
-    result: Result,
-    point: Point,
-    strategy: str,
-    requests: Requests,
-    served: Served,
-    keep_steps: bool,
-) -> None:
-    for replication, columns in enumerate(served.runs):
-        named = RunTable(point.values, strategy, replication, columns, requests.stream_names)
-        result.requests.append(named)
-        if keep_steps:
-            steps = step_columns(served.recorders[replication])
-            result.steps.append(RunTable(point.values, strategy, replication, steps))
 
 
 def _cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | None:

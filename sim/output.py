@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import json
-import platform
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from models import catalog
 from models.strict_yaml import InputError
-from sim.tables import REQUESTS, STEPS, ParquetFile, RunTable, run_to_arrow
+from sim.interrupts import held
+from sim.manifest import manifest
+from sim.tables import REQUESTS, STEPS, TIMELINE, ParquetFile, RunTable, read_runs, run_to_arrow
 
-FILES = (
-    "scenario.yaml",
-    "requests.parquet",
-    "steps.parquet",
-    "summary.json",
-    "manifest.json",
-    "report.html",
-)
+TABLES = {"requests.parquet": REQUESTS, "steps.parquet": STEPS, "timeline.parquet": TIMELINE}
+FILES = ("scenario.yaml", *TABLES, "summary.json", "manifest.json", "report.html")
 PICTURES = "figures"
 
 
@@ -46,35 +36,66 @@ def check_folder(folder: str, scenario: Path) -> Path:
     ------
     InputError
         If ``folder`` or a parent of it is a file, it cannot be made or written to, or a file to
-        be written is the input or a folder.
+        be written is the input or no regular file.
     """
     path = Path(folder)
-    try:
-        problem = "needs a folder, got ''" if not folder else _obstacle(path, scenario)
-        if problem is None:
-            with _staging(path) as staging:
-                for name in FILES:
-                    (staging / name).touch()
-    except (OSError, ValueError) as error:
-        problem = f"cannot write there: {getattr(error, 'strerror', None) or error}"
+    problem = "needs a folder, got ''" if not folder else _obstacle(path, FILES, scenario)
+    problem = problem or _obstacle_to_pictures(path / PICTURES)
     if problem is not None:
         raise InputError(folder, None, "--out", problem)
     return path
 
 
-def _obstacle(folder: Path, scenario: Path) -> str | None:
-    """What is in the way of writing a result, if anything is."""
-    places = (folder, *folder.absolute().parents)
-    existing = next(path for path in places if path.exists() or path.is_symlink())
-    if not existing.is_dir():
-        kind = "file" if existing.exists() else "dangling link"
-        return f"needs a folder, got the {kind} '{existing}'"
-    for target in (folder / name for name in FILES):
-        if target.is_dir():
-            return f"would replace the folder '{target}'"
-        if target.exists() and target.samefile(scenario):
-            return f"would replace the input file '{target}'"
-    return _obstacle_to_pictures(folder / PICTURES)
+def check_file(option: str, file: str, scenario: Path, folder: Path | None) -> Path:
+    """Refuse a file that cannot be written, before anything is simulated.
+
+    Parameters
+    ----------
+    option : str
+        What asks for it, to name in the error.
+    file : str
+        As the user gave it.
+    scenario : Path
+        The input file, which a result may not replace.
+    folder : Path or None
+        Where the files of ``--out`` go, which it may not replace either.
+
+    Raises
+    ------
+    InputError
+        As ``check_folder``.
+    """
+    path = Path(file)
+    problem = "needs a file, got ''" if not file else _obstacle(path.parent, [path.name], scenario)
+    taken = [] if folder is None else [(folder / name).resolve() for name in FILES]
+    if problem is None and path.resolve() in taken:
+        problem = "is one of the files of --out"
+    if problem is not None:
+        raise InputError(file, None, option, problem)
+    return path
+
+
+def _obstacle(folder: Path, names: Iterable[str], scenario: Path) -> str | None:
+    """What is in the way of writing files of these names into a folder, if anything is."""
+    try:
+        places = (folder, *folder.absolute().parents)
+        existing = next(path for path in places if path.exists() or path.is_symlink())
+        if not existing.is_dir():
+            kind = "file" if existing.exists() else "dangling link"
+            return f"needs a folder, got the {kind} '{existing}'"
+        for target in (folder / name for name in names):
+            if target.is_dir():
+                return f"would replace the folder '{target}'"
+            if target.exists() and not target.is_file():
+                return f"would replace the device '{target}'"
+            if target.exists() and target.samefile(scenario):
+                return f"would replace the input file '{target}'"
+        with staged(folder) as staging:
+            for name in names:
+                (staging / name).touch()
+    except (OSError, ValueError) as error:
+        return f"cannot write there: {getattr(error, 'strerror', None) or error}"
+    return None
 
 
 def _obstacle_to_pictures(folder: Path) -> str | None:
@@ -87,65 +108,122 @@ def _obstacle_to_pictures(folder: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _staging(folder: Path) -> Iterator[Path]:
+def staged(folder: Path) -> Iterator[Path]:
     """Scratch folder inside ``folder``, which is made; what stays empty is removed again."""
     absolute = folder.absolute()
     places = (absolute, *absolute.parents)
     made = list(itertools.takewhile(lambda path: not path.exists(), places))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".speccast.", dir=folder))
-        try:
-            yield staging
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-    finally:
-        for path in made:
-            with contextlib.suppress(OSError):
-                path.rmdir()
+    with contextlib.ExitStack() as leftovers:
+        with held():
+            leftovers.callback(_remove_empty, made)
+            folder.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=".speccast.", dir=folder))
+            leftovers.callback(_remove, staging)
+        yield staging
 
 
-def write_folder(
-    folder: Path,
-    scenario: str,
-    document: Mapping[str, Any],
-    requests: Sequence[RunTable],
-    steps: Iterable[RunTable],
-    timelines: Sequence[RunTable] = (),
-) -> None:
-    """Write all files of one result, or none: they move into ``folder`` when all are complete.
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()
 
-    Files: scenario.yaml, requests.parquet, steps.parquet, summary.json, manifest.json, report.html
-    and the pictures in figures/. The same result gives the same bytes.
+
+def _remove(folder: Path) -> None:
+    with held():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class OutputFolder:
+    """The files of one result: tables are written as they come, and all files appear together.
+
+    A context manager; unless ``finish`` is reached, it leaves the folder as it was. The same
+    result gives the same bytes.
 
     Parameters
     ----------
-    folder : Path
+    path : Path
         Created where it is missing; files of an earlier result are replaced.
     scenario : str
         The resolved scenario as YAML.
-    document : mapping
-        The result document, which becomes summary.json.
-    requests, steps, timelines : sequence of RunTable
-        The tables of every run, written one after another.
 
     Raises
     ------
     OSError
-        If the disk refuses.
+        From any method, if the disk refuses.
     """
-    from sim.analysis.html_report import write_report
 
-    with _staging(folder) as staging:
-        (staging / "scenario.yaml").write_text(scenario, "utf-8")
-        _write_runs(staging / "requests.parquet", REQUESTS, requests)
-        _write_runs(staging / "steps.parquet", STEPS, steps)
-        (staging / "summary.json").write_text(to_json(document), "utf-8")
-        (staging / "manifest.json").write_text(to_json(manifest(document)), "utf-8")
-        write_report(staging, document, requests, timelines)
-        for name in FILES:
-            (staging / name).replace(folder / name)
-        _replace_pictures(staging / PICTURES, folder / PICTURES)
+    takes_steps = True
+
+    def __init__(self, path: Path, scenario: str) -> None:
+        self.path, self._scenario = path, scenario
+        self._runs: dict[str, list[RunTable]] = {name: [] for name in TABLES}
+
+    def __enter__(self) -> OutputFolder:
+        with contextlib.ExitStack() as stack:
+            self._staging = stack.enter_context(staged(self.path))
+            self._files = stack.enter_context(contextlib.ExitStack())
+            self._tables = {
+                name: self._files.enter_context(ParquetFile(self._staging / name, schema))
+                for name, schema in TABLES.items()
+            }
+            self._stack = stack.pop_all()
+        return self
+
+    def add_steps(self, run: RunTable) -> None:
+        """Write the next steps of a run."""
+        self._write("steps.parquet", run)
+
+    def add_timeline(self, run: RunTable) -> None:
+        """Write the time bins of a run."""
+        self._write("timeline.parquet", run)
+
+    def add_requests(self, run: RunTable) -> None:
+        """Write the requests of a run."""
+        self._write("requests.parquet", run)
+
+    def _write(self, name: str, run: RunTable) -> None:
+        self._tables[name].write(run_to_arrow(TABLES[name], run))
+        self._runs[name].append(run._replace(columns={}))
+
+    def written(self, name: str) -> Iterator[RunTable]:
+        """Read the tables of one file back, once all are written: the report needs them.
+
+        Parameters
+        ----------
+        name : str
+            ``requests.parquet`` or ``timeline.parquet``, whose tables come one a run.
+        """
+        self._files.close()
+        return read_runs(self._staging / name, self._runs[name])
+
+    def finish(self, document: Mapping[str, Any]) -> None:
+        """Write the rest, and move all files into the folder.
+
+        Parameters
+        ----------
+        document : mapping
+            The result document, which becomes summary.json.
+        """
+        from sim.analysis.html_report import write_report
+
+        self._files.close()
+        (self._staging / "scenario.yaml").write_text(self._scenario, "utf-8")
+        (self._staging / "summary.json").write_text(to_json(document), "utf-8")
+        (self._staging / "manifest.json").write_text(to_json(manifest(document)), "utf-8")
+        requests, timelines = self.written("requests.parquet"), self.written("timeline.parquet")
+        write_report(self._staging, document, requests, timelines)
+        with held():
+            for name in FILES:
+                (self._staging / name).replace(self.path / name)
+            _replace_pictures(self._staging / PICTURES, self.path / PICTURES)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
 
 def _replace_pictures(made: Path, folder: Path) -> None:
@@ -153,12 +231,6 @@ def _replace_pictures(made: Path, folder: Path) -> None:
     if folder.exists():
         folder.rename(made.with_name("replaced"))
     made.rename(folder)
-
-
-def _write_runs(path: Path, schema: pa.Schema, runs: Iterable[RunTable]) -> None:
-    with ParquetFile(path, schema) as file:
-        for run in runs:
-            file.write(run_to_arrow(schema, run))
 
 
 def to_json(document: Mapping[str, Any]) -> str:
@@ -170,49 +242,3 @@ def to_json(document: Mapping[str, Any]) -> str:
         If a number is NaN or infinite: JSON has neither.
     """
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-
-def speccast_version() -> str:
-    """Version of the installed distribution; "unknown" when run from a bare source tree."""
-    try:
-        return version("speccast")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result rests on: versions, seed, profile, and a digest of each catalogue entry."""
-    return {
-        "speccast": speccast_version(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "seed": document["seed"],
-        "profile": document["profile"],
-        "catalogue": {
-            section: {name: _digest(section, name) for name in sorted(names)}
-            for section, names in _entries_named(document).items()
-        },
-    }
-
-
-def _digest(section: str, name: str) -> str:
-    text = json.dumps(catalog.entry(section, name), sort_keys=True, default=str)
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def _entries_named(document: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Catalogue entries named in the scenario or used by default."""
-    used = [row.get("acceptance_entries", []) for row in document["rows"]]
-    words = {*_words(document["scenario"]), *_words(used), document["profile"]}
-    return {section: words & set(catalog.names(section)) for section in catalog.SECTIONS}
-
-
-def _words(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _words(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _words(part)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from sim.engine.recorder import Recorder
+from sim.engine.step_rows import StepRow
 from sim.scenario.workload import Requests
 from sim.tables import STEPS, Columns, Status
 
@@ -37,17 +40,9 @@ def request_columns(recorder: Recorder, requests: Requests) -> Columns:
     return columns | {name: np.array(getattr(log, name), dtype=np.int64) for name in _COUNTS}
 
 
-def step_columns(recorder: Recorder) -> Columns:
-    """The step table of one run; every column of shape (steps,).
-
-    Raises
-    ------
-    ValueError
-        If the run did not keep its steps.
-    """
-    if recorder.rows is None:
-        raise ValueError("the run kept no steps")
-    by_column = list(zip(*recorder.rows, strict=True)) or [()] * len(_STEP_COLUMNS)
+def step_columns(rows: Sequence[StepRow]) -> Columns:
+    """Step rows as a table; every column of shape (steps,)."""
+    by_column = list(zip(*rows, strict=True)) or [()] * len(_STEP_COLUMNS)
     return {name: np.array(column) for name, column in zip(_STEP_COLUMNS, by_column, strict=True)}
 
 

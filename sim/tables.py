@@ -6,7 +6,7 @@ integer codes; ``to_arrow`` spells them out. ``status`` is always held as ``Stat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
@@ -222,12 +222,20 @@ class ParquetFile:
         self._schema = schema
 
     def __enter__(self) -> ParquetFile:
-        self._writer = pq.ParquetWriter(self._temporary, self._schema, compression="zstd")
+        # Times hardly repeat: split by byte they take half the space a dictionary does.
+        times = [field.name for field in self._schema if field.type == _SECONDS]
+        self._writer = pq.ParquetWriter(
+            self._temporary,
+            self._schema,
+            compression="zstd",
+            use_dictionary=[name for name in self._schema.names if name not in times],
+            use_byte_stream_split=times,
+        )
         return self
 
     def write(self, table: pa.Table) -> None:
-        """Append the rows of ``table``, which has this file's schema."""
-        self._writer.write_table(table)
+        """Append ``table``, which has this file's schema, as one row group."""
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
 
     def __exit__(
         self,
@@ -252,3 +260,22 @@ def write_parquet(table: pa.Table, path: Path) -> None:
 def read_parquet(path: Path) -> Columns:
     """Read a table written by ``write_parquet`` back as columns."""
     return to_columns(pq.read_table(path))
+
+
+def read_runs(path: Path, runs: Iterable[RunTable]) -> Iterator[RunTable]:
+    """Read tables back one at a time.
+
+    Parameters
+    ----------
+    path : Path
+        Holds one row group a run.
+    runs : iterable of RunTable
+        Which runs these are, in the order they were written; their columns are not used.
+    """
+    with pq.ParquetFile(path) as file:
+        for group, run in enumerate(runs):
+            columns = to_columns(file.read_row_group(group))
+            if "stream" in columns:
+                codes = {name: code for code, name in enumerate(run.stream_names)}
+                columns["stream"] = np.array([codes[name] for name in columns["stream"]])
+            yield run._replace(columns=columns)

@@ -65,11 +65,22 @@ class Cost:
 def serve(
     requests: Requests, cost: Cost, law: Law | None = None, replicas: int = 1, **rules: Any
 ) -> Recorder:
-    """Run requests, round robin over replicas, with the rules above, some replaced."""
+    """Run requests, round robin over replicas, with the rules above, some replaced.
+
+    Step rows are kept in ``rows`` of what it returns.
+    """
     law = law or plain_law()
     asked = replace(RULES, width=law.depth + 1, **rules)
     plan = Plan(asked, cost, law, law.depth, fleet=Fleet(replicas, "round_robin"))
-    return simulate(plan, requests, seed=1, keep_steps=True)
+    return simulate_with_rows(plan, requests)
+
+
+def simulate_with_rows(plan: Plan, requests: Requests, seed: int = 1) -> Recorder:
+    """Simulate, and keep the step rows in ``rows``."""
+    rows: list[Any] = []
+    recorder = simulate(plan, requests, seed, on_steps=rows.extend)
+    recorder.rows = rows  # type: ignore[assignment]
+    return recorder
 
 
 def poisson(rate_per_s: float, n: int, replication: int = 0) -> Requests:

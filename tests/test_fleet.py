@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from server import RULES, Cost, poisson, queue_s
+from server import RULES, Cost, poisson, queue_s, simulate_with_rows
 
 from models.acceptance import plain_law
 from models.queueing import erlang_c, mmc_wait_s
 from sim.engine.fleet import Fleet, Outage
 from sim.engine.recorder import Recorder
-from sim.engine.simulate import Plan, simulate
+from sim.engine.simulate import Plan
 from sim.scenario.fleet import Client
 from sim.scenario.workload import Requests
 
@@ -22,7 +22,7 @@ TICK_S = 1e-5
 
 def serve(requests: Requests, fleet: Fleet, cost: Cost, seed: int = 1, **rules: Any) -> Recorder:
     plan = Plan(replace(RULES, **rules), cost, plain_law(), 0, fleet=fleet)
-    return simulate(plan, requests, seed=seed, keep_steps=True)
+    return simulate_with_rows(plan, requests, seed)
 
 
 def single_steps(rate_per_s: float, seconds: np.ndarray, replication: int = 0) -> Requests:

@@ -16,9 +16,9 @@ FORBIDDEN = {"models": {"sim", "calibration"}, "sim": {"calibration"}, "calibrat
 ABSENT_FROM_MODELS = {"simpy", "pandas", "matplotlib", "pyarrow", "typer", "rich", "random", "time"}
 
 # Parts of sim from the ground up; a file imports its own part and parts before it.
-PARTS = ("scenario", "engine", "analysis", "experiment", "planning", "cli")
+PARTS = ("scenario", "engine", "analysis", "experiment", "planning", "whole_run", "cli")
 # Files anything in sim may import: they import nothing else of sim.
-GROUND = {"tables", "histogram"}
+GROUND = {"tables", "histogram", "interrupts", "progress"}
 
 
 def imported(path: Path) -> Iterator[str]:

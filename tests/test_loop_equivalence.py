@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from sim.engine.recorder import Recorder
-from sim.engine.simulate import Plan, simulate
+from sim.engine.simulate import Plan
 from sim.histogram import LogHistogram
 from tests.plain_loop import simulate as simulate_plainly
 from tests.plain_records import Result, Step
 from tests.random_case import Case, random_case
+from tests.server import simulate_with_rows
 
 TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
 # What a request that was not served has as well.
@@ -85,7 +86,7 @@ def run_fast(case: Case) -> Recorder:
             outages=tuple(product.Outage(**outage._asdict()) for outage in fleet.outages),
         ),
     )
-    return simulate(plan, case.requests, case.seed, keep_steps=True)
+    return simulate_with_rows(plan, case.requests, case.seed)
 
 
 def run_plainly(case: Case) -> Result:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
-from report_cases import parts
-from rows import document, row
+from rows import requests
 
 from models.strict_yaml import InputError
 from sim import output
-from sim.output import FILES, check_folder, write_folder
+from sim.output import FILES, OutputFolder, check_file, check_folder
+from sim.tables import STEPS, Columns, RunTable, read_parquet
 
 
 @pytest.fixture
@@ -72,30 +74,47 @@ def test_a_folder_that_will_do_is_left_as_it_was(scenario: Path, folder: str) ->
     assert everything() == before
 
 
+RUN = RunTable({"model.tp": 2}, "eagle3 K=3", 0, {}, ("chat",))
+DOCUMENT = {"rows": [], "seed": 1, "profile": "h100_sxm", "scenario": {}}
+
+
+def steps(count: int, first: int = 0) -> Columns:
+    """Steps of one replica, a second each, from number ``first`` on."""
+    known: Columns = {"start_s": np.arange(first, first + count, dtype=np.float64)}
+    ones = {name: np.ones(count, dtype=np.int64) for name in STEPS.names}
+    return ones | known | {"replica": np.zeros(count, dtype=np.int64)}
+
+
+def fill(folder: OutputFolder, request_count: int = 3) -> None:
+    """Write two parts of steps and a request table."""
+    for first in (0, 5):
+        folder.add_steps(RUN._replace(columns=steps(5, first)))
+    folder.add_requests(RUN._replace(columns=requests(request_count)))
+
+
 @pytest.mark.parametrize("folder", ["new/deep", "old"])
-def test_a_write_that_fails_changes_nothing(
-    scenario: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("when", ["at once", "with tables", "in the last file"])
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_what_does_not_come_to_its_end_changes_nothing(
+    scenario: Path,
+    folder: str,
+    when: str,
+    error: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
-        raise OSError("disk full")
+        raise error("disk full")
 
     before = everything()
     monkeypatch.setattr(output, "manifest", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_folder(Path(folder), "text", document([]), (), ())
+    with pytest.raises(error, match="disk full"), OutputFolder(Path(folder), "text") as made:
+        if when == "at once":
+            fail()
+        fill(made)
+        if when == "with tables":
+            fail()
+        made.finish(DOCUMENT)
     assert everything() == before
-
-
-def test_an_earlier_result_is_replaced(scenario: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "manifest", lambda _: {})
-    Path("old/figures").mkdir()
-    Path("old/figures/stale.png").touch()
-    write_folder(Path("old"), "text", document([row(**parts())]), (), ())
-    assert {path.name for path in Path("old").iterdir()} == {*FILES, "figures"}
-    assert "rows" in Path("old/summary.json").read_text("utf-8")
-    found = {path.name for path in Path("old/figures").iterdir()}
-    assert "stale.png" not in found
-    assert {"step.svg", "step.png", "memory.svg"} <= found
 
 
 def test_a_folder_of_pictures_holds_nothing_else(scenario: Path) -> None:
@@ -107,3 +126,77 @@ def test_a_folder_of_pictures_holds_nothing_else(scenario: Path) -> None:
     Path("new/figures").touch()
     with pytest.raises(InputError, match="would replace the file 'new/figures'"):
         check_folder("new", scenario)
+
+
+def test_an_earlier_result_is_replaced_when_the_new_one_is_complete(scenario: Path) -> None:
+    Path("old/figures").mkdir()
+    Path("old/figures/stale.png").touch()
+    with OutputFolder(Path("old"), "text") as made:
+        fill(made)
+        assert Path("old/summary.json").read_text("utf-8") == "old"
+        assert made.finish(DOCUMENT) is None
+    assert {path.name for path in Path("old").iterdir()} == {*FILES, "figures"}
+    found = {path.name for path in Path("old/figures").iterdir()}
+    assert "stale.png" not in found
+    assert {"step.svg", "step.png", "memory.svg"} <= found
+    assert json.loads(Path("old/summary.json").read_text("utf-8")) == DOCUMENT
+    assert Path("old/scenario.yaml").read_text("utf-8") == "text"
+
+
+def test_parts_of_a_table_make_one_and_runs_follow_one_another(scenario: Path) -> None:
+    with OutputFolder(Path("new"), "text") as made:
+        fill(made)
+        fill(made)
+        made.finish(DOCUMENT)
+    table = read_parquet(Path("new/steps.parquet"))
+    assert table["start_s"].tolist() == [*range(10), *range(10)]
+    assert set(table["point"]) == {"model.tp=2"}
+    assert read_parquet(Path("new/requests.parquet"))["id"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert not len(read_parquet(Path("new/timeline.parquet"))["start_s"])
+
+
+def test_tables_written_can_be_read_back_run_by_run(scenario: Path) -> None:
+    with OutputFolder(Path("new"), "text") as made:
+        for count in (3, 0, 2):
+            fill(made, count)
+        back = list(made.written("requests.parquet"))
+        made.finish(DOCUMENT)
+    assert [len(run.columns["id"]) for run in back] == [3, 0, 2]
+    for run in back:
+        assert run[:3] == RUN[:3]
+        assert run.stream_names == ("chat",)
+        for name, column in requests(len(run.columns["id"])).items():
+            assert (run.columns[name] == column).all(), name
+
+
+def test_the_files_of_a_run_are_no_target_of_a_trace(scenario: Path) -> None:
+    for file in ("new/summary.json", "new/deep/../steps.parquet", "./new/manifest.json"):
+        with pytest.raises(InputError, match="is one of the files of --out"):
+            check_file("--perfetto", file, scenario, Path("new"))
+    assert check_file("--perfetto", "new/t.json", scenario, Path("new")) == Path("new/t.json")
+    assert check_file("--perfetto", "summary.json", scenario, None) == Path("summary.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("", "--perfetto: needs a file, got ''"),
+        (".", "would replace the folder '.'"),
+        ("old", "would replace the folder 'old'"),
+        ("scenario.yaml", "would replace the input file 'scenario.yaml'"),
+        ("linked/scenario.yaml", "would replace the input file 'linked/scenario.yaml'"),
+        ("file/trace.json", "needs a folder, got the file 'file'"),
+        ("/dev/null", "would replace the device '/dev/null'"),
+        ("n" * 300, "cannot write there: File name too long"),
+        ("a\0b", "cannot write there: embedded null byte"),
+        ("/proc/trace.json", "cannot write there: "),
+    ],
+)
+def test_a_trace_that_cannot_be_written_is_refused_and_nothing_changes(
+    scenario: Path, file: str, message: str
+) -> None:
+    before = everything()
+    with pytest.raises(InputError) as caught:
+        check_file("--perfetto", file, scenario, None)
+    assert message in str(caught.value)
+    assert everything() == before

@@ -132,6 +132,12 @@ def point(values: Mapping[str, Any]) -> str:
     return " ".join(f"{_short(key, keys)}={_value(value)}" for key, value in shown)
 
 
+def run(strategy: str, values: Mapping[str, Any]) -> str:
+    """A strategy, and the point it runs at where there are several."""
+    where = point(values)
+    return f"{strategy} at {where}" if where else strategy
+
+
 def _short(key: str, keys: Iterable[str]) -> str:
     others = [f".{other}" for other in keys if other != key]
     parts = key.split(".")

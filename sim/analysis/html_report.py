@@ -18,7 +18,8 @@ from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
 from sim.analysis.svg import inline
 from sim.analysis.verdict import WATCH, best, switch_off
-from sim.output import PICTURES, speccast_version
+from sim.manifest import speccast_version
+from sim.output import PICTURES
 from sim.tables import RunTable
 
 Document = Mapping[str, Any]

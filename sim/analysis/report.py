@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ def run_report(document: Mapping[str, Any], width: int, colour: bool = False) ->
 def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     rows = document["rows"]
     yield from _header(document, width)
+    if not rows:
+        return
     at_points = points(rows)
     chosen = [id(best(at_point)) for at_point in at_points]
     marked = [id(row) in chosen for row in rows]
@@ -73,7 +76,18 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         width,
         "note",
     )
+    if document.get("interrupted"):
+        yield from paragraph(f"{interruption(document)}.", width, "note")
     yield Line("")
+
+
+def interruption(document: Mapping[str, Any]) -> str:
+    """How much of an interrupted run is complete: strategies, or rows of a grid."""
+    scenario, complete = document["scenario"], len(document["rows"])
+    grid = math.prod(len(values) for values in scenario.get("vary", {}).values())
+    whole = grid * len(scenario["strategies"])
+    what = "strategies" if grid == 1 else "rows"
+    return f"interrupted: {complete} of {whole} {what} are complete"
 
 
 def _keys(rows: Sequence[Row], marked: Sequence[bool]) -> list[Column]:

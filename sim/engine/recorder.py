@@ -1,4 +1,4 @@
-"""What a run leaves behind: one row a request, step totals, and step rows when asked for."""
+"""What a run leaves behind: one row a request, step totals, and step rows for who wants them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ import simpy
 
 from sim.engine.bins import Bins
 from sim.engine.request import Request
+from sim.engine.step_rows import OnSteps, StepRows
 from sim.engine.totals import StepTotals
 from sim.histogram import LogHistogram
 
 NAN = math.nan
+REPORT_REQUESTS = 500
+"""Most requests between two reports of progress: some hundredths of a second."""
 
 
 @dataclass
@@ -81,9 +84,6 @@ class RequestLog:
         self.preemptions[number] += request.preemptions
 
 
-StepRow = tuple[int, float, float, float, float, float, int, int, int, int, int, int]
-
-
 class Recorder:
     """Collects what happens in all replicas of one run.
 
@@ -96,20 +96,23 @@ class Recorder:
         The same over time.
     gaps : list of LogHistogram
         Gaps between stream chunks of each replica.
-    rows : list of tuple or None
-        Step rows in the order of ``sim.tables.STEPS``; None unless asked for.
+    rows : StepRows or None
+        Where step rows go; None when nobody wants them.
+    interrupted : bool
+        Whether the run was stopped before every request was answered.
     """
 
-    def __init__(self, total: int, replicas: int, keep_steps: bool) -> None:
+    def __init__(self, total: int, replicas: int, on_steps: OnSteps | None = None) -> None:
         self.log = RequestLog(total)
         self.totals = [StepTotals() for _ in range(replicas)]
         self.gaps = [LogHistogram() for _ in range(replicas)]
         self.bins = [Bins(*both) for both in zip(self.totals, self.gaps, strict=True)]
-        self.rows: list[StepRow] | None = [] if keep_steps else None
+        self.rows = None if on_steps is None else StepRows(on_steps)
+        self.interrupted = False
         self._left = total
         self._done: simpy.Event | None = None
         self._progress: Callable[[int, int], None] | None = None
-        self._report_every = max(total // 100, 1)
+        self._report_every = min(max(total // 100, 1), REPORT_REQUESTS)
 
     @property
     def itl(self) -> LogHistogram:

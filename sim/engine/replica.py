@@ -130,7 +130,6 @@ class Replica:
             self.fail()
         self.scheduler.release_late()
         self.scheduler.check()
-        self.recorder.bins[self.number].finish(self.batch.decoded)
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """SimPy process of this replica; ends with its life, or the simulation."""

@@ -18,6 +18,7 @@ from sim.engine.replica import Replica
 from sim.engine.router import Router
 from sim.engine.rules import Rules
 from sim.engine.step_cost import StepCost
+from sim.engine.step_rows import OnSteps
 from sim.scenario.workload import Requests
 
 
@@ -53,7 +54,7 @@ def simulate(
     requests: Requests,
     seed: int,
     *,
-    keep_steps: bool = False,
+    on_steps: OnSteps | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Recorder:
     """Serve all requests and return what was recorded.
@@ -64,14 +65,20 @@ def simulate(
     requests : Requests
     seed : int
         Seed of the acceptance draws, of routing and of retries.
-    keep_steps : bool
-        Keep a row a step.
+    on_steps : callable, optional
+        Gets the step rows, chunk by chunk.
     on_progress : callable, optional
-        Called with (requests done, requests in all) about every hundredth of the run.
+        Called with (requests done, requests in all) at least every hundredth of the run. It may
+        raise KeyboardInterrupt.
+
+    Notes
+    -----
+    KeyboardInterrupt ends the run where it stands: the recorder says ``interrupted``, and what it
+    holds until then is complete.
     """
     env = simpy.Environment()
     total, replicas = len(requests.prompt_tokens), range(plan.fleet.replicas)
-    recorder = Recorder(total, plan.fleet.replicas, keep_steps)
+    recorder = Recorder(total, plan.fleet.replicas, on_steps)
     longest = int(np.max(requests.output_tokens))
 
     def make_batch(decoded: int) -> DecodeBatch:
@@ -89,6 +96,19 @@ def simulate(
     recorder.on_done(done, on_progress)
     for engine in engines:
         engine.attach(router)
+    try:
+        _run(env, done, engines)
+    except KeyboardInterrupt:
+        recorder.interrupted = True
+    for engine, bins in zip(engines, recorder.bins, strict=True):
+        bins.finish(engine.batch.decoded)
+    if recorder.rows is not None:
+        recorder.rows.flush()
+    return recorder
+
+
+def _run(env: simpy.Environment, done: simpy.Event, engines: list[Replica]) -> None:
+    """Let time pass until every request has ended."""
     env.run(until=done)
     # Whoever finished last was ahead of SimPy: let the steps end that ended before.
     last_s = max(engine.now_s for engine in engines)
@@ -96,4 +116,3 @@ def simulate(
         env.run(until=last_s)
     for engine in engines:
         engine.close()
-    return recorder

@@ -1,14 +1,47 @@
-"""Rows of the step table."""
+"""Rows of the step table, on their way out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from sim.engine.recorder import StepRow
 from sim.engine.scheduler import Prefill
 
 if TYPE_CHECKING:
     from sim.engine.replica import Replica
+
+
+CHUNK_STEPS = 65_536
+"""Step rows handed over at a time."""
+
+StepRow = tuple[int, float, float, float, float, float, int, int, int, int, int, int]
+OnSteps = Callable[[list[StepRow]], None]
+
+
+class StepRows:
+    """Step rows on their way out, so that a long run does not hold them all.
+
+    Parameters
+    ----------
+    on_steps : callable
+        Gets full chunks of rows in the order of ``sim.tables.STEPS``, and what is left at the end.
+    """
+
+    def __init__(self, on_steps: OnSteps) -> None:
+        self._on_steps = on_steps
+        self._rows: list[StepRow] = []
+
+    def append(self, row: StepRow) -> None:
+        """Take the row of one step."""
+        self._rows.append(row)
+        if len(self._rows) == CHUNK_STEPS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over the rows not yet handed over."""
+        rows, self._rows = self._rows, []
+        if rows:
+            self._on_steps(rows)
 
 
 def step_row(

@@ -1,0 +1,61 @@
+"""What a result rests on: versions, seed, profile, and digests of the catalogue entries used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+
+from models import catalog
+
+
+def speccast_version() -> str:
+    """Version of the installed distribution; "unknown" when run from a bare source tree."""
+    try:
+        return version("speccast")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result rests on: versions, seed, profile, and a digest of each catalogue entry."""
+    return {
+        "speccast": speccast_version(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "seed": document["seed"],
+        "profile": document["profile"],
+        **({"interrupted": True} if document.get("interrupted") else {}),
+        "catalogue": {
+            section: {name: _digest(section, name) for name in sorted(names)}
+            for section, names in _entries_named(document).items()
+        },
+    }
+
+
+def _digest(section: str, name: str) -> str:
+    text = json.dumps(catalog.entry(section, name), sort_keys=True, default=str)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _entries_named(document: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Catalogue entries named in the scenario or used by default."""
+    used = [row.get("acceptance_entries", []) for row in document["rows"]]
+    words = {*_words(document["scenario"]), *_words(used), document["profile"]}
+    return {section: words & set(catalog.names(section)) for section in catalog.SECTIONS}
+
+
+def _words(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _words(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _words(part)
