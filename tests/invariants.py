@@ -160,9 +160,9 @@ def _check_sojourns(steps: Columns, requests: Columns, alone: bool) -> None:
     stalling = seconds * (steps["n_decode"] == 0)
     prefilling = seconds * (steps["prefill_tokens"] > 0)
     arrival, schedule, first, finish = (requests[name] for name in EVENTS)
-    planned, starts = _planned(steps, arrival, schedule), np.append(start, np.inf)
+    starts = np.append(start, np.inf)
     tie_s = 0.0 if alone else ROUNDING_S
-    seen = [starts[np.searchsorted(planned, arrival + shift)] for shift in (-tie_s, tie_s)]
+    seen = [starts[np.searchsorted(start, arrival + shift)] for shift in (-tie_s, tie_s)]
     sojourn = [_within(start, seconds, np.minimum(at, schedule), finish) for at in seen]
     unseen = _within(start, seconds, schedule, first) + _within(start, stalling, first, finish)
     again = _within(start, prefilling, schedule, finish) + requests["preemptions"] * seconds.max()
@@ -171,20 +171,6 @@ def _check_sojourns(steps: Columns, requests: Columns, alone: bool) -> None:
     least = (sojourn[1] - np.where(back, again, unseen)).sum()
     slack = ROUNDING_S * (1.0 + most)
     assert least - slack <= counted <= most + slack, (least, counted, most)
-
-
-def _planned(steps: Columns, arrival: np.ndarray, schedule: np.ndarray) -> np.ndarray:
-    """When each step was planned: as it starts, but after idling when there was first a reason to.
-
-    The reason is a request that has arrived and not been scheduled; the step waits for it to be
-    ready, and nobody who arrives meanwhile is counted in it.
-    """
-    start, end = steps["start_s"], steps["start_s"] + steps["duration_s"]
-    order = np.argsort(schedule, kind="stable")
-    earliest = np.append(np.minimum.accumulate(arrival[order][::-1])[::-1], np.inf)
-    reason = earliest[np.searchsorted(schedule[order], start - ROUNDING_S)]
-    before = np.append(-np.inf, end[:-1])
-    return np.where(start - before < ROUNDING_S, start, np.maximum(before, reason))
 
 
 def _within(start: np.ndarray, seconds: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rows import requests
+from report_cases import parts
+from rows import document, requests, row
 
 from models.strict_yaml import InputError
 from sim import output
@@ -75,7 +76,7 @@ def test_a_folder_that_will_do_is_left_as_it_was(scenario: Path, folder: str) ->
 
 
 RUN = RunTable({"model.tp": 2}, "eagle3 K=3", 0, {}, ("chat",))
-DOCUMENT = {"rows": [], "seed": 1, "profile": "h100_sxm", "scenario": {}}
+DOCUMENT = document([row(**parts())])
 
 
 def steps(count: int, first: int = 0) -> Columns:

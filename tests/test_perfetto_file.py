@@ -12,7 +12,7 @@ from perfetto_runs import TEXT, read, steps_of, traced
 from models.strict_yaml import InputError
 from sim import cli, experiment
 from sim.analysis.metrics import Window
-from sim.engine import recorder
+from sim.engine import step_rows
 from sim.perfetto_file import parse_window
 
 
@@ -34,7 +34,7 @@ def test_parts_of_any_size_give_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced(tmp_path / "whole.json", Window(3.25, 6.5))
-    monkeypatch.setattr(recorder, "CHUNK_STEPS", 1)
+    monkeypatch.setattr(step_rows, "CHUNK_STEPS", 1)
     traced(tmp_path / "parts.json", Window(3.25, 6.5))
     whole, parts = ((tmp_path / name).read_bytes() for name in ("whole.json", "parts.json"))
     assert sorted(whole.split(b"\n")) == sorted(parts.split(b"\n"))

@@ -80,14 +80,14 @@ def test_clients_see_an_error(retries: int, status: str, finish_s: float) -> Non
 
 
 def test_resending_is_no_retry_of_the_client() -> None:
-    # In the second replica row 3 waits behind row 1 (row 2, too long, had the turn before). It
-    # refuses row 0, lost at 0.75, whose client still has its one retry: at 0.75 + 9 there is room.
-    requests = make_requests((0, 4, 3), (0, 4, 3), (0.25, 1000, 1), (0.5, 4, 1))
+    # In the second replica row 3 waits behind row 1. It refuses rows 0 and 2, lost at 0.75, whose
+    # clients still have their one retry: at 0.75 + 9 there is room for one of them.
+    requests = make_requests((0, 4, 3), (0, 4, 3), (0.25, 4, 1), (0.5, 4, 1))
     client = Client(retries=1, backoff_s=9, jitter=0)
     fleet = Fleet(2, "round_robin", 0, 1, client, (Outage(0, 0.75, None, resend=True),))
     result = serve(requests, ONE, fleet=fleet)
     assert result.status.tolist() == ["finished", "finished", "rejected", "finished"]
-    assert result.attempts.tolist() == [3, 1, 1, 1]
+    assert result.attempts.tolist() == [3, 1, 3, 1]
     assert result.schedule_s[[0, 1, 3]].tolist() == [9.75, 0, 3]
 
 
@@ -150,12 +150,12 @@ def test_nobody_left_for_those_the_router_holds() -> None:
 
 
 def test_overlapping_outages() -> None:
-    # At 2 it is down already; at 3 it comes up, and at 5 it is up already: A runs from 3 to 12.
+    # At 2 it is down already, and does not come back from that at 3: A runs from 5 to 14.
     outages = (Outage(0, 1, 5, resend=True), Outage(0, 2, 3, resend=True))
     result = serve(make_requests((0.25, 4, 9)), RULES, fleet=Fleet(outages=outages))
     assert result.attempts.tolist() == [2]
-    assert result.schedule_s.tolist() == [3]
-    assert result.finish_s.tolist() == [12]
+    assert result.schedule_s.tolist() == [5]
+    assert result.finish_s.tolist() == [14]
 
 
 def test_a_step_that_ends_as_its_replica_goes_down_has_been() -> None:

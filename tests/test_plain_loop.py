@@ -161,12 +161,12 @@ def test_exclusive_prefill() -> None:
 
 def test_rejection() -> None:
     # 15 + 6 > 20 tokens. 14 + 6 fits, and 14 + 6 - 1 + slots 1 = 20 tokens fill 5 blocks.
-    # With 2 slots 21 tokens would need 6. A rejected request uses up its turn at the router.
+    # With 2 slots 21 tokens would need 6. A rejected request never comes to the router.
     requests = make_requests((0, 15, 6), (0, 14, 6))
     rules = replace(RULES, max_model_len=20, n_blocks=5)
     result = serve(requests, rules, fleet=Fleet(2))
     assert result.status.tolist() == ["rejected", "finished"]
-    assert result.replica.tolist() == [-1, 1]
+    assert result.replica.tolist() == [-1, 0]
     assert np.isnan([result.schedule_s[0], result.first_token_s[0], result.finish_s[0]]).all()
     assert result.output_tokens.tolist() == [0, 6]
     assert serve(requests, replace(rules, slots=2)).status.tolist() == ["rejected"] * 2

@@ -15,13 +15,14 @@ ONE = replace(RULES, max_num_seqs=1)
 LONG = 40  # output tokens of a request that outlives its test
 
 
-def test_round_robin_counts_every_send() -> None:
-    # Row 1 is too long; row 4 is refused, since row 2 waits behind row 0. Both use up a turn.
+def test_round_robin_counts_whom_a_replica_refuses() -> None:
+    # Row 1 is too long for any replica, which uses up no turn. Row 5 is refused, since row 3 waits
+    # behind row 0, but had its turn: row 6 goes to the other replica, idle from 2.2 on.
     requests = make_requests(
-        (0, 4, LONG), (0.1, 1000, 1), (0.2, 4, 1), (0.3, 4, LONG), (0.4, 4, 1), (0.5, 4, 1)
+        (0, 4, LONG), (0.1, 1000, 1), (0.2, 4, 1), (0.3, 4, 1), (0.4, 4, 1), (0.5, 4, 1), (3, 4, 1)
     )
     result = serve(requests, ONE, fleet=Fleet(2, queue_limit=1))
-    assert result.replica.tolist() == [0, -1, 0, 1, -1, 1]
+    assert result.replica.tolist() == [0, -1, 1, 0, 1, -1, 1]
 
 
 def test_router() -> None:

@@ -84,7 +84,7 @@ def test_a_signal_while_simulating_keeps_what_is_there(
     assert err.startswith("interrupted: 1 of 3 strategies are complete; wrote ")
     assert err.count("\n") == 1
     folder = tmp_path / "out"
-    assert {path.name for path in folder.iterdir()} == set(FILES)
+    assert {path.name for path in folder.iterdir()} == {*FILES, "figures"}
     assert (folder / "summary.json").read_text("utf-8") == out
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     assert manifest["interrupted"] is json.loads(out)["interrupted"] is True
@@ -184,7 +184,7 @@ def test_at_any_moment(tmp_path: Path, seconds: float) -> None:
     if not out.exists():
         assert (err, [file.name for file in tmp_path.iterdir()]) == ("", ["whatif.yaml"])
         return
-    assert {file.name for file in out.iterdir()} == set(FILES)
+    assert {file.name for file in out.iterdir()} == {*FILES, "figures"}
     assert err.startswith("interrupted: ")
     assert err.count("\n") == 1
     requests = read_parquet(out / "requests.parquet")

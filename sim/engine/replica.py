@@ -13,7 +13,7 @@ from sim.engine.recorder import Recorder
 from sim.engine.request import Request
 from sim.engine.rules import Rules
 from sim.engine.scheduler import Prefill, Scheduler
-from sim.engine.step_cost import StepCost
+from sim.engine.step_cost import StepCost, mixed_s
 from sim.engine.step_rows import step_row
 from sim.engine.totals import StepTotals
 
@@ -148,7 +148,7 @@ class Replica:
             if n and fixed and prefill is None:
                 seconds = scale * decode(n, batch.ctx)
             elif n or prefill is not None or scheduler.returning:
-                seconds = scale * self._mixed(n, prefill)
+                seconds = scale * mixed_s(self.cost, batch, n, prefill)
             else:
                 yield from self._idle()
                 if self._life != life:
@@ -205,24 +205,6 @@ class Replica:
         if self.now_s >= agenda.horizon_s:
             yield self.env.timeout(max(self.now_s - self.env.now, 0.0))
             agenda.deliver(self.now_s)
-
-    def _mixed(self, n: int, prefill: Prefill | None) -> float:
-        batch = self.batch
-        ctx, tokens, query_ctx = 0, 0, 0
-        if n:
-            ctx, tokens, query_ctx = batch.ctx, batch.query_tokens, batch.query_ctx
-        if prefill is None:
-            return self.cost.mixed(n, ctx, tokens, query_ctx)
-        return self.cost.mixed(
-            n,
-            ctx,
-            tokens,
-            query_ctx,
-            prefill.tokens,
-            prefill.ctx,
-            prefill.pairs,
-            len(prefill.finishing),
-        )
 
     def _book(
         self, n: int, prefill: Prefill | None, start: float, end: float, used: int, waiting: int
