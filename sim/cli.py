@@ -24,7 +24,7 @@ from sim.verbs import VerbGroup
 
 PIPE_WIDTH = 100
 NARROWEST = 40
-BROKEN_PIPE = 141
+INTERRUPTED, BROKEN_PIPE = 130, 141
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
@@ -229,6 +229,8 @@ def main(arguments: list[str] | None = None) -> None:
         status = _fail(f"speccast: {what} (see speccast --help)", 2)
     except (OSError, RuntimeError) as error:
         status = _fail(f"speccast: {error}", 1)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
     sys.exit(status)
 
 

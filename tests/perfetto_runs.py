@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,19 @@ def read(path: Path) -> list[Event]:
 def steps_of(events: list[Event], process: int) -> list[Event]:
     """Slices of whole steps of one process."""
     return [e for e in events if e["pid"] == process and e["ph"] == "X" and "args" in e]
+
+
+def asynchronous(events: list[Event]) -> dict[str, list[Event]]:
+    """Events of each request, in the order they come."""
+    found: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event["ph"] in "ben":
+            assert event["cat"] == "request"
+            (number,) = event["id2"].values()
+            found[f"{event['pid']}.{number}"].append(event)
+    return found
+
+
+def nanoseconds(microseconds: float) -> int:
+    """Times of a trace as the integers they were rounded to."""
+    return round(1000 * microseconds)

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from perfetto_runs import Event, steps_of, traced
-from rows import requests
+from perfetto_runs import Event, asynchronous, nanoseconds, steps_of, traced
 
 from sim.analysis.metrics import Window
-from sim.analysis.perfetto import RunTrace, what
+from sim.analysis.perfetto import what
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 
 NAMES = ("autoregressive", "eagle3 K=3")
@@ -79,10 +78,6 @@ def test_slices_of_a_thread_follow_one_another_or_nest(trace: Any) -> None:
             assert ends[-1] == nanoseconds(step["ts"] + step["dur"])
 
 
-def nanoseconds(microseconds: float) -> int:
-    return round(1000 * microseconds)
-
-
 def children(slices: list[Event]) -> Iterator[tuple[Event, list[Event]]]:
     """Steps, and the phases listed after each."""
     starts = [index for index, event in enumerate(slices) if "args" in event]
@@ -136,19 +131,6 @@ def rows(columns: Columns) -> list[dict[str, Any]]:
     return [dict(zip(columns, value, strict=True)) for value in values]
 
 
-@pytest.mark.parametrize(
-    ("prefill", "decode", "name"),
-    [
-        (0, 34, "decode 34"),
-        (2048, 0, "prefill 2048"),
-        (2048, 34, "prefill 2048 + decode 34"),
-        (0, 0, "swap in"),
-    ],
-)
-def test_names_of_steps(prefill: int, decode: int, name: str) -> None:
-    assert what({"prefill_tokens": prefill, "n_decode": decode}) == name
-
-
 def test_counters_follow_the_step_table(trace: Any) -> None:
     events, result, window = trace
     columns = {"batch": "n_decode", "waiting": "waiting", "KV in use": "blocks_used"}
@@ -171,38 +153,6 @@ def check_counter(
     times, values = np.array(points).T
     at = np.searchsorted(times, middle_us) - 1
     assert (values[at] == columns[column][own]).all()
-
-
-def test_counters_are_zero_where_the_engine_has_nothing_to_do() -> None:
-    steps: Columns = {name: np.array([5, 5, 7]) for name in ("n_decode", "waiting", "blocks_used")}
-    steps |= {
-        "replica": np.zeros(3, dtype=np.int64),
-        "start_s": np.array([1.0, 1.5, 4.0]),
-        "duration_s": np.array([0.5, 0.5, 0.5]),
-        "prefill_tokens": np.zeros(3, dtype=np.int64),
-        **dict.fromkeys(("draft_s", "host_s"), np.zeros(3)),
-        "verify_s": np.array([0.5, 0.5, 0.5]),
-    }
-
-    def batch(window: Window) -> list[tuple[float, int]]:
-        run = RunTrace(1, window)
-        events = [*run.steps(steps), *run.idle()]
-        named = [event for event in events if event["name"] == "batch, replica 0"]
-        return [(event["ts"] / 1e6, event["args"]["sequences"]) for event in named]
-
-    assert batch(Window(0, 9)) == [(1, 5), (2, 0), (4, 7), (4.5, 0)]
-    assert batch(Window(1.2, 3)) == [(1.2, 5)]
-    assert batch(Window(3, 4.2)) == [(3, 0), (4, 7)]
-
-
-def asynchronous(events: list[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        if event["ph"] in "ben":
-            assert event["cat"] == "request"
-            (number,) = event["id2"].values()
-            found[f"{event['pid']}.{number}"].append(event)
-    return found
 
 
 def test_begins_and_ends_of_a_request_match(trace: Any) -> None:
@@ -263,33 +213,6 @@ def check_stages(own: list[Event], row: dict[str, Any], window: Window) -> None:
         assert event["name"] == stage
         times = (event["ts"], end["ts"])
         assert times == pytest.approx((1e6 * since, 1e6 * until), abs=ROUNDING_US)
-
-
-def test_what_did_not_finish_is_shown_as_far_as_it_is_known() -> None:
-    none = np.nan
-    columns = requests(
-        5,
-        arrival_s=np.array([1.0, 2.0, 3.0, 4.0, none]),
-        schedule_s=np.array([none, none, 3.5, 4.5, none]),
-        first_token_s=np.array([none, none, 4.0, none, none]),
-        finish_s=np.full(5, none),
-        status=np.array([Status.REJECTED, *[Status.UNFINISHED] * 4], dtype=np.int8),
-    )
-    run = RunTrace(1, Window(0, 100))
-    step = {name: np.ones(1) for name in ("draft_s", "verify_s", "host_s", "duration_s")}
-    step |= {name: np.ones(1, dtype=np.int64) for name in ("n_decode", "waiting", "blocks_used")}
-    step |= {"prefill_tokens": np.ones(1), "replica": np.zeros(1, dtype=np.int64)}
-    list(run.steps(step | {"start_s": np.full(1, 9.0)}))
-    found = asynchronous(list(run.requests(columns, ("chat",))))
-    assert [len(own) for own in found.values()] == [1, 4, 8, 6]
-    begins = {key: [e for e in own if e["ph"] == "b"] for key, own in found.items()}
-    spans = {key: [(e["name"], e["ts"] / 1e6) for e in own] for key, own in begins.items()}
-    assert spans["1.1"] == [("chat", 2), ("queue", 2)]
-    assert spans["1.2"] == [("chat", 3), ("queue", 3), ("prefill", 3.5), ("decode", 4)]
-    assert spans["1.3"] == [("chat", 4), ("queue", 4), ("prefill", 4.5)]
-    for key in ("1.1", "1.2", "1.3"):
-        assert found[key][-1]["ts"] == found[key][-2]["ts"] == 10e6
-        assert found[key][0]["args"]["status"] == "unfinished"
 
 
 def test_processes_and_threads_have_names(trace: Any) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rows import requests
 
 from sim import tables
-from sim.tables import REQUESTS, STATUS_NAMES, STEPS, ParquetFile, RunTable, Status
+from sim.tables import REQUESTS, STATUS_NAMES, STEPS, TIMELINE, ParquetFile, RunTable, Status
 
 
 def run_table(n: int = 4) -> RunTable:
@@ -16,7 +17,7 @@ def run_table(n: int = 4) -> RunTable:
     return RunTable({"model.tp": 4, "workload.requests": n}, "eagle3", 2, table, ("chat", "sql"))
 
 
-@pytest.mark.parametrize("schema", [REQUESTS, STEPS, tables.ACCEPTANCE])
+@pytest.mark.parametrize("schema", [REQUESTS, STEPS, TIMELINE, tables.ACCEPTANCE])
 def test_every_column_says_what_it_holds(schema):
     for field in schema:
         assert field.metadata[b"about"]
@@ -83,3 +84,14 @@ def test_an_empty_table_is_a_table():
 
 def test_status_codes_match_their_names():
     assert [Status[name.upper()] for name in STATUS_NAMES] == list(Status)
+
+
+def test_a_table_is_one_row_group_however_long_it_is(tmp_path):
+    """Runs are read back by the number of theirs."""
+    path, schema = tmp_path / "long.parquet", pa.schema([REQUESTS.field("id")])
+    with ParquetFile(path, schema) as file:
+        for rows in (2_000_000, 0, 3):
+            file.write(tables.to_arrow(schema, {"id": np.zeros(rows, dtype=np.int64)}))
+    parquet = pq.ParquetFile(path).metadata
+    groups = range(parquet.num_row_groups)
+    assert [parquet.row_group(group).num_rows for group in groups] == [2_000_000, 0, 3]

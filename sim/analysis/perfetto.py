@@ -75,14 +75,14 @@ class RunTrace:
             before = np.append(self._ends.get(replica, start[0]), end[:-1])
             start = np.maximum(start, before)
             self._ends[replica] = int(end[-1])
-            inside = (end > self._begin) & (start < self._end)
-            times = zip(*(at[inside].tolist() for at in (before, start, end)), strict=True)
-            for (free, begun, ended), step in zip(times, _rows(columns, own[inside]), strict=True):
-                if begun - free > IDLE_NS:
-                    yield from self._counters(replica, free, NOTHING)
-                yield from self._step(replica, begun, ended, step)
-                counts = {name: step[column] for name, column in COUNTED.items()}
-                yield from self._counters(replica, begun, counts)
+            runs = (start < self._end) & (end > self._begin)
+            idle = (before < self._end) & (start > self._begin) & (start - before > IDLE_NS)
+            shown = np.flatnonzero(runs | idle)
+            for row, step in zip(shown.tolist(), _rows(columns, own[shown]), strict=True):
+                if idle[row]:
+                    yield from self._counters(replica, int(before[row]), NOTHING)
+                if runs[row]:
+                    yield from self._step(replica, int(start[row]), int(end[row]), step)
 
     def idle(self) -> Iterator[Event]:
         """Counters drop to zero where each engine has run its last step."""
@@ -138,13 +138,15 @@ class RunTrace:
         return {"ph": phase, "name": name, **self._thread(request["replica"])} | identity | _at(at)
 
     def _step(self, replica: int, start: int, end: int, step: dict[str, Any]) -> Iterator[Event]:
-        """A slice for the step and, within it, its phases."""
+        """A slice for the step, within it its phases, and what the counters show meanwhile."""
         yield from self._slice(replica, what(step), start, end, step)
         phases = [phase for phase in PHASES if step[phase] > 0]
         until = start + _nanoseconds(np.cumsum([step[phase] for phase in phases[:-1]]))
         edges = [start, *np.minimum(until, end).tolist(), end]
         for phase, begun, ended in zip(phases, edges, edges[1:], strict=False):
             yield from self._slice(replica, phase.removesuffix("_s"), begun, ended)
+        counts = {name: step[column] for name, column in COUNTED.items()}
+        yield from self._counters(replica, start, counts)
 
     def _slice(
         self, replica: int, name: str, start: int, end: int, args: dict[str, Any] | None = None
