@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,10 @@ from sim.histogram import LogHistogram
 from sim.run_tables import request_columns, step_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
+from sim.scenario.distributions import Trace
 from sim.scenario.load import Point, ScenarioFile
 from sim.scenario.schema import Scenario
-from sim.scenario.workload import Requests, generate
+from sim.scenario.workload import Requests, generate, request_count
 from sim.setup import Setup, prepare
 from sim.tables import Columns, RunTable
 
@@ -86,10 +88,7 @@ def run(
     keep_steps : bool
         Keep a row a step in ``Result.steps``.
     """
-    runs = sum(
-        _runs(point.scenario) * point.scenario.workload.requests for point in scenario_file.points
-    )
-    progress = _Progress(on_progress, runs)
+    progress = _Progress(on_progress, sum(_requests(p.scenario) for p in scenario_file.points))
     result = Result({})
     rows: list[dict[str, Any]] = []
     for point in scenario_file.points:
@@ -101,16 +100,34 @@ def run(
         scenario=first.shown(scenario_file.resolved),
         seed=scenario_file.resolved.run.seed,
         profile=first.profile.name,
+        **_traces(scenario_file),
         rows=rows,
     )
     return result
 
 
-def _runs(scenario: Scenario) -> int:
-    passes = scenario.run.replications
-    if scenario.run.band:
-        passes += 2 if passes == 1 else 3
-    return len(scenario.strategies) * passes
+def _traces(scenario_file: ScenarioFile) -> dict[str, Any]:
+    """What the first point replays as ``trace``; ``traces`` too where the file varies."""
+    found: dict[str, Any] = {}
+    for _, scenario in scenario_file.points:
+        arrivals = scenario.workload.arrivals
+        if isinstance(arrivals, Trace) and arrivals.file not in found:
+            from sim.scenario.trace.replay import summary
+
+            folder = Path(scenario_file.document.path).resolve().parent
+            said = summary(scenario.workload, arrivals, scenario.run.seed, folder)
+            found[arrivals.file] = said
+    traces = list(found.values())
+    return {"trace": traces[0], **({"traces": traces} if len(traces) > 1 else {})} if traces else {}
+
+
+def _requests(scenario: Scenario) -> int:
+    """Requests to simulate at one point: every strategy, replication and end of the band."""
+    run = scenario.run
+    counts = [request_count(scenario.workload, run.seed, r) for r in range(run.replications)]
+    if run.band:
+        counts += counts[:1] * (2 if run.replications == 1 else 3)
+    return len(scenario.strategies) * sum(counts)
 
 
 def _run_point(

@@ -159,6 +159,7 @@ def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
         "numpy": np.__version__,
         "seed": document["seed"],
         "profile": document["profile"],
+        **{key: document[key] for key in ("trace", "traces") if key in document},
         "catalogue": {
             section: {name: _digest(section, name) for name in sorted(names)}
             for section, names in _entries_named(document).items()

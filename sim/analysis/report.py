@@ -56,7 +56,7 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     if document.get("question"):
         yield from paragraph(document["question"], width, "title", "")
     yield from paragraph(describe.deployment(scenario), width, "title")
-    yield from paragraph(describe.load(scenario), width)
+    yield from paragraph(describe.load(scenario, document.get("trace")), width)
     varied = describe.varied(row["point"] for row in document["rows"])
     if varied:
         yield from paragraph(f"varied: {varied} (first values above)", width)
