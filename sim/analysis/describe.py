@@ -64,8 +64,10 @@ def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
     used, span_s = trace["used"], trace["span_s"]
     text += f": {used:,} requests over {_duration(span_s)}"
     text += f", mean {number(used / span_s, 2)}/s" if span_s else ""
-    for key, what in (("failures", "failures"), ("skipped", "bad lines")):
-        text += f", {trace[key]:,} {what} left out" if trace[key] else ""
+    text += f", ~{trace['mean_prompt_tokens']:.0f} in / ~{trace['mean_output_tokens']:.0f} out"
+    for key, what in (("failures", "failure"), ("skipped", "bad line")):
+        many = "s" * (trace[key] > 1)
+        text += f", {trace[key]:,} {what}{many} left out" if trace[key] else ""
     return text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from sim.scenario.distributions import MAX_TOKENS
 from sim.scenario.trace.columns import Block, Names
 from sim.scenario.trace.formats import NS, Layout
 from sim.scenario.trace.lines import MAX_TIME_S
+
+_INNER_QUOTE = re.compile(rb'[^,\n]"[^,\r\n]')
 
 
 def converted(block: bytes, layout: Layout, names: Mapping[str, Names]) -> Block | None:
@@ -45,9 +48,7 @@ def converted(block: bytes, layout: Layout, names: Mapping[str, Names]) -> Block
 
 def _table(block: bytes, layout: Layout) -> Any:
     """Arrow columns by their places; None unless every line makes a row."""
-    if b'"' in block or b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
-        return None
-    if not (block.isascii() or _is_utf8(block)):
+    if not _in_order(block):
         return None
     import pyarrow as pa
     from pyarrow import csv
@@ -82,12 +83,16 @@ def _table(block: bytes, layout: Layout) -> Any:
     return columns
 
 
-def _is_utf8(block: bytes) -> bool:
+def _in_order(block: bytes) -> bool:
+    """Whether it is text, with quotes only around fields and no returns but at ends of lines."""
+    if b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
+        return False
+    if b'"' in block and _INNER_QUOTE.search(block):
+        return False
     try:
-        block.decode()
+        return block.isascii() or bool(block.decode())
     except UnicodeDecodeError:
         return False
-    return True
 
 
 def _zoned(block: bytes, layout: Layout) -> bool:

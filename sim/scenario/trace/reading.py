@@ -27,6 +27,9 @@ from sim.scenario.trace.prefixes import Chains, hashed_chains
 
 BLOCK_BYTES = 4_000_000
 LONGEST_LINE = 1_000_000
+PARTS, SPLITS = 8, 2
+"""A block that cannot be converted at once is cut into so many parts, so many times over."""
+
 KEPT = 8
 """Traces kept in memory, so that each is read once however many points replay it."""
 
@@ -139,6 +142,16 @@ def _blocks(file: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
         yield line, rest
 
 
+def _parts(line: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+    """A block cut between lines, each part with the number of its first."""
+    begin, size = 0, len(block) // PARTS
+    while begin < len(block):
+        end = block.find(b"\n", begin + size) + 1 or len(block)
+        yield line, block[begin:end]
+        line += block.count(b"\n", begin, end)
+        begin = end
+
+
 class _Reader:
     """Takes the blocks of one file in turn."""
 
@@ -155,15 +168,21 @@ class _Reader:
             block = block.removeprefix(_BOM)
         if self._collected is None:
             first, block = self._begin(first, block)
-        if self._collected is None or not block:
-            return
+        if self._collected is not None and block:
+            self._take(first, block, self._collected, SPLITS)
+
+    def _take(self, first: int, block: bytes, collected: Collected, splits: int) -> None:
+        """Convert a block at once, or its parts, or at last its lines."""
         layout = self._layout
-        plain = layout is not None and layout.prefix_tokens is None
-        fast = converted(block, layout, self._collected.names) if layout and plain else None
-        if fast is None:
-            self._line_by_line(first, block, self._collected)
+        at_once = layout is not None and layout.prefix_tokens is None
+        fast = converted(block, layout, collected.names) if layout and at_once else None
+        if fast is not None:
+            collected.add(fast)
+        elif at_once and splits:
+            for line, part in _parts(first, block):
+                self._take(line, part, collected, splits - 1)
         else:
-            self._collected.add(fast)
+            self._line_by_line(first, block, collected)
 
     def _begin(self, first: int, block: bytes) -> tuple[int, bytes]:
         """Recognise the format by the first line with anything on it; what is left of the block."""

@@ -89,7 +89,7 @@ def summary(workload: Workload, arrivals: Trace, seed: int, folder: PurePath) ->
         A file within it is named as seen from there.
     """
     trace, path = _file(arrivals), PurePath(arrivals.file)
-    arrival_s = _chosen(trace, workload, arrivals, seed, 0).arrival_s
+    row, _, arrival_s = _chosen(trace, workload, arrivals, seed, 0)
     return {
         "file": str(path.relative_to(folder) if path.is_relative_to(folder) else path),
         "format": trace.format,
@@ -98,6 +98,8 @@ def summary(workload: Workload, arrivals: Trace, seed: int, folder: PurePath) ->
         "failures": trace.failures,
         "skipped": trace.skipped,
         "span_s": float(arrival_s[-1] - arrival_s[0]),
+        "mean_prompt_tokens": float(trace.prompt_tokens[row].mean()),
+        "mean_output_tokens": float(trace.output_tokens[row].mean()),
         "sha256": trace.sha256,
     }
 
