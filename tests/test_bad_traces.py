@@ -121,6 +121,21 @@ def test_a_bad_plain_line_is_named_with_its_number(write: Any, line: str, expect
     assert complaint(write(f"{PLAIN}{line}\n")) == f"FILE:5: {expected}"
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        '1,100,1,"two\nlines"\n',
+        '1,100,1,"open\n',
+        '1,100,1,"open',
+        "1,100,1,one\r2,100,1,two\n\n",
+        '1,"10"0,1,one\n',
+    ],
+)
+def test_what_only_a_lenient_reader_would_take_is_refused(write: Any, lines: str) -> None:
+    header = "arrival_s,prompt_tokens,output_tokens,stream\n"
+    assert complaint(write(header + lines)).startswith("FILE:2: is not CSV: ")
+
+
 def test_all_bad_lines_are_numbered_up_to_a_dozen(write: Any) -> None:
     assert complaint(write(AZURE + "x\ny\n")).endswith(" (and 1 more bad line: 6)")
     numbers = ", ".join(str(line) for line in range(6, 18))

@@ -32,7 +32,9 @@ from tests.traces import (
     replay,
 )
 
-BASE = [text.encode() for text in (AZURE, AZURE_2024, BURSTGPT_1, BURSTGPT_3, MOONCAKE, PLAIN)]
+TEXTS = (AZURE, AZURE_2024, BURSTGPT_1, BURSTGPT_3, MOONCAKE, PLAIN)
+QUOTED = BURSTGPT_1.replace(",", '","').replace("\n", '"\n"').rstrip('"')
+BASE = [text.encode() for text in (*TEXTS, f'"{QUOTED}')]
 BITS = [
     *(b",", b"\n", b"\r\n", b"\r", b'"', b'""', b"\0", b"\xff", b"\xef\xbb\xbf", b" ", b"\t"),
     *(b"{", b"}", b"[", b"hash_ids", b"NaN", b"null", b"true", b"\xc2\xa0", b"\xef\xbc\x91"),

@@ -70,6 +70,12 @@ def test_requests_of_a_prefix_share_it_before_their_sessions(write: Any) -> None
     assert chain(made, 0)[0] == chain(made, 1)[0]
 
 
+def test_a_session_that_changes_its_prefix_begins_anew(write: Any) -> None:
+    made = replay(write(PLAIN + "20,300,5,a,other,64\n30,400,5,a,other,64\n"))
+    assert [ends(made, row) for row in (3, 4)] == [[64], [64, 304]]
+    assert not made.keeps[1]
+
+
 def test_copies_share_named_prefixes(write: Any) -> None:
     made = replay(write(PLAIN), rate_scale=2)
     assert len({chain(made, row)[0] for row in range(6) if chain(made, row)}) == 1

@@ -13,7 +13,7 @@ from sim.scenario.trace.columns import Block, Names
 from sim.scenario.trace.formats import NS, Layout
 from sim.scenario.trace.lines import MAX_TIME_S
 
-_INNER_QUOTE = re.compile(rb'[^,\n]"[^,\r\n]')
+_QUOTED = re.compile(rb'(?:^|(?<=,))"[^"\r\n]*"(?=,|\r?$)', re.MULTILINE)
 
 
 def converted(block: bytes, layout: Layout, names: Mapping[str, Names]) -> Block | None:
@@ -47,7 +47,7 @@ def converted(block: bytes, layout: Layout, names: Mapping[str, Names]) -> Block
 
 
 def _table(block: bytes, layout: Layout) -> Any:
-    """Arrow columns by their places; None unless every line makes a row."""
+    """Arrow columns by their places; None unless every line that is not empty makes a row."""
     if not _in_order(block):
         return None
     import pyarrow as pa
@@ -74,9 +74,6 @@ def _table(block: bytes, layout: Layout) -> Any:
         )
     except pa.ArrowInvalid:
         return None
-    lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    if table.num_rows != lines:
-        return None
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     if dated:
         columns[str(layout.time)] = columns[str(layout.time)].cast(pa.int64())
@@ -84,10 +81,11 @@ def _table(block: bytes, layout: Layout) -> Any:
 
 
 def _in_order(block: bytes) -> bool:
-    """Whether it is text, with quotes only around fields and no returns but at ends of lines."""
+    """Whether it is text, with quotes only around whole fields and returns only at line ends."""
     if b"\0" in block or block.count(b"\r") != block.count(b"\r\n"):
         return False
-    if b'"' in block and _INNER_QUOTE.search(block):
+    quotes = block.count(b'"')
+    if quotes and 2 * len(_QUOTED.findall(block)) < quotes:
         return False
     try:
         return block.isascii() or bool(block.decode())
