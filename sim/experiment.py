@@ -118,7 +118,8 @@ def _traces(scenario_file: ScenarioFile) -> dict[str, Any]:
             said = summary(scenario.workload, arrivals, scenario.run.seed, folder)
             found[arrivals.file] = said
     traces = list(found.values())
-    return {"trace": traces[0], **({"traces": traces} if len(traces) > 1 else {})} if traces else {}
+    several = {"traces": traces} if len(traces) > 1 else {}
+    return {"trace": traces[0], **several} if traces else {}
 
 
 def _requests(scenario: Scenario) -> int:

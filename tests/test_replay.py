@@ -178,7 +178,7 @@ def refusal(path: str, **keys: Any) -> tuple[str, str]:
         (
             {"from_s": 60},
             "workload.arrivals.from_s",
-            "leaves no request: the last comes 51 s after the first, got 60",
+            "leaves no request up to to_s: the last of all comes 51 s after the first, got 60",
         ),
     ],
 )
@@ -186,6 +186,14 @@ def test_what_means_nothing_beside_a_trace_is_refused(
     write: Any, keys: dict[str, Any], at: str, message: str
 ) -> None:
     assert refusal(write(BURSTGPT_3), **keys) == (at, message)
+
+
+def test_every_request_needs_a_name_where_a_column_names_the_streams(write: Any) -> None:
+    path = write("arrival_s,prompt_tokens,output_tokens,stream\n0,9,1,chat\n1,9,1,\n")
+    assert refusal(path, streams=[{"name": "chat"}], stream_from="stream") == (
+        "workload.arrivals.stream_from",
+        "must name a stream for every request, some have no stream",
+    )
 
 
 def test_too_many_copies_are_refused(long: str, monkeypatch: pytest.MonkeyPatch) -> None:

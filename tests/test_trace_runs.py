@@ -70,7 +70,10 @@ def test_a_bad_trace_is_refused_before_anything_runs(scenario: Path) -> None:
     ("override", "expected"),
     [
         ("to_s=0", "workload.arrivals.to_s: must be greater than 0, got 0"),
-        ("from_s=5", "workload.arrivals.from_s: leaves no request: the last comes 4.54188 s after"),
+        (
+            "from_s=5",
+            "workload.arrivals.from_s: leaves no request up to to_s: the last of all comes",
+        ),
         ("rate_scale=0", "workload.arrivals.rate_scale: must be greater than 0, got 0"),
         ("rate_scale=1e7", "workload.arrivals.rate_scale: must be less than or equal to 1000"),
         ("format=csvv", "workload.arrivals.format: must be one of auto, azure, burstgpt, mooncake"),

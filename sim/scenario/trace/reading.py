@@ -26,7 +26,7 @@ from sim.scenario.trace.lines import MOONCAKE_TICKS, Row, csv_row, json_row
 from sim.scenario.trace.prefixes import Chains, hashed_chains
 
 BLOCK_BYTES = 4_000_000
-LONGEST_LINE = 1_000_000
+LONGEST_LINE = 16_000_000
 PARTS, SPLITS = 8, 2
 """A block that cannot be converted at once is cut into so many parts, so many times over."""
 
@@ -48,7 +48,7 @@ class TraceFile:
     sha256 : str
         Of the file as it lies there.
     rows, failures, skipped : int
-        Lines with a request; those without output tokens, and bad ones, which are both left out.
+        Lines below the header; of them those without output tokens, and bad ones: both left out.
     arrival_s : float64
         Since the first request [s].
     labels : dict
@@ -107,6 +107,7 @@ def read_trace(path: str, wanted: str, bad_lines: Literal["refuse", "skip"]) -> 
 
 @functools.lru_cache(maxsize=KEPT)
 def _read(path: str, wanted: str, skip: bool, size: int, mtime_ns: int) -> TraceFile:
+    """The trace as it is while the file has this size and time of change."""
     reader = _Reader(path, wanted)
     try:
         with Path(path).open("rb") as raw:

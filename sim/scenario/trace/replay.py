@@ -75,7 +75,10 @@ def replayed(workload: Workload, arrivals: Trace, seed: int, replication: int) -
 
 def replayed_count(workload: Workload, arrivals: Trace, seed: int, replication: int) -> int:
     """How many requests ``replayed`` makes."""
-    return len(_chosen(_file(arrivals), workload, arrivals, seed, replication).row)
+    trace = _file(arrivals)
+    times = _times(trace, _window(trace, arrivals), arrivals.rate_scale, seed, replication)
+    total = int(times.sum())
+    return min(total, workload.requests or total)
 
 
 def summary(workload: Workload, arrivals: Trace, seed: int, folder: PurePath) -> dict[str, Any]:
@@ -162,8 +165,8 @@ def _window(trace: TraceFile, arrivals: Trace) -> Ints:
     first, end = np.searchsorted(trace.arrival_s, [arrivals.from_s, end_s])
     if first == end:
         raise ModelError(
-            f"leaves no request: the last comes {trace.arrival_s[-1]:g} s after the first, "
-            f"got {arrivals.from_s:g}",
+            f"leaves no request up to to_s: the last of all comes {trace.arrival_s[-1]:g} s after "
+            f"the first, got {arrivals.from_s:g}",
             "workload.arrivals.from_s",
         )
     if (end - first) * arrivals.rate_scale > MAX_REQUESTS:
@@ -216,12 +219,11 @@ def _streams(
 
 def _named_streams(trace: TraceFile, workload: Workload, column: str) -> NDArray[np.int32]:
     """Stream of each row of the trace by one of its columns."""
-    label = trace.labels.get(column)
+    label, key = trace.labels.get(column), "workload.arrivals.stream_from"
     if label is None:
-        raise ModelError(
-            f"this {trace.format} trace has no such column, got '{column}'",
-            "workload.arrivals.stream_from",
-        )
+        raise ModelError(f"this {trace.format} trace has no such column, got '{column}'", key)
+    if not label.codes.all():
+        raise ModelError(f"must name a stream for every request, some have no {column}", key)
     names = [kind.name for kind in workload.streams]
     seen = [label.names[code] for code in np.unique(label.codes)]
     listed = ", ".join(show(name) for name in seen[:NAMES_SHOWN])
