@@ -181,7 +181,10 @@ def test_what_is_no_trace_is_refused_in_one_line(
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     assert complaint(str(tmp_path)) == "is a folder, got 'FILE'"
-    assert complaint(str(tmp_path / "none.csv")) == "cannot read it: No such file or directory"
+    assert (
+        complaint(str(tmp_path / "none.csv"))
+        == "cannot read it: No such file or directory, got 'FILE'"
+    )
     assert complaint("a\0b").startswith("cannot read it: ")
     os.mkfifo(tmp_path / "pipe")
     assert complaint(str(tmp_path / "pipe")) == "is no regular file, got 'FILE'"

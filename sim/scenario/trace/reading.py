@@ -98,7 +98,7 @@ def read_trace(path: str, wanted: str, bad_lines: Literal["refuse", "skip"]) -> 
     try:
         status = Path(path).stat()
     except (OSError, ValueError) as error:
-        raise _unreadable(error) from None
+        raise _unreadable(path, error) from None
     if not stat.S_ISREG(status.st_mode):
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
         raise ModelError(f"is {kind}, got '{path}'")
@@ -118,12 +118,13 @@ def _read(path: str, wanted: str, skip: bool, size: int, mtime_ns: int) -> Trace
             for first, block in _blocks(cast(IO[bytes], file), path):
                 reader.read(first, block)
     except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(error) from None
+        raise _unreadable(path, error) from None
     return reader.trace(sha256, skip)
 
 
-def _unreadable(error: Exception) -> ModelError:
-    return ModelError(f"cannot read it: {getattr(error, 'strerror', None) or error}")
+def _unreadable(path: str, error: Exception) -> ModelError:
+    reason = getattr(error, "strerror", None) or error
+    return ModelError(f"cannot read it: {reason}, got '{path}'")
 
 
 def _blocks(file: IO[bytes], path: str) -> Iterator[tuple[int, bytes]]:
