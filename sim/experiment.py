@@ -19,6 +19,7 @@ from sim.band import step_scale
 from sim.break_even import Operating, break_even_tau, operating_point
 from sim.collect import Collector, KeptTables, Tables
 from sim.compare import Ends, bands, speedup
+from sim.document import Row, document_of
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import simulate
 from sim.histogram import LogHistogram
@@ -27,11 +28,10 @@ from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
 from sim.scenario.load import Point, ScenarioFile
-from sim.scenario.workload import Requests, generate
+from sim.scenario.schema import Scenario
+from sim.scenario.workload import Requests, generate, request_count
 from sim.setup import Setup, prepare
 from sim.tables import Columns, RunTable
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def run(
     """
     kept = KeptTables(keep_steps)
     collector = Collector([kept] if tables is None else tables)
-    progress = Progress(on_progress, sum(_requests(point) for point in scenario_file.points))
+    progress = Progress(on_progress, sum(_requests(p.scenario) for p in scenario_file.points))
     made: list[dict[int, Row]] = []
     interrupted = False
     try:
@@ -114,31 +114,20 @@ def run(
             raise
         interrupted = True
     rows = [at_point[index] for at_point in made for index in sorted(at_point)]
-    document = _document(scenario_file, rows) | ({"interrupted": True} if interrupted else {})
+    document = document_of(scenario_file, rows, interrupted)
     result = Result(document, kept.requests, kept.steps, kept.timelines)
     if interrupted:
         raise Interrupted(result)
     return result
 
 
-def _document(scenario_file: ScenarioFile, rows: list[Row]) -> dict[str, Any]:
-    first = build(scenario_file.points[0].scenario)
-    question = scenario_file.document.comment
-    return ({"question": question} if question else {}) | {
-        "scenario": first.shown(scenario_file.resolved),
-        "seed": scenario_file.resolved.run.seed,
-        "profile": first.profile.name,
-        "rows": rows,
-    }
-
-
-def _requests(point: Point) -> int:
-    """Requests simulated at one point, the re-runs for the bands included."""
-    scenario = point.scenario
-    passes = scenario.run.replications
-    if scenario.run.band:
-        passes += 2 if passes == 1 else 3
-    return len(scenario.strategies) * passes * scenario.workload.requests
+def _requests(scenario: Scenario) -> int:
+    """Requests to simulate at one point: every strategy, replication and end of the band."""
+    run = scenario.run
+    counts = [request_count(scenario.workload, run.seed, r) for r in range(run.replications)]
+    if run.band:
+        counts += counts[:1] * (2 if run.replications == 1 else 3)
+    return len(scenario.strategies) * sum(counts)
 
 
 def _rows(point: Point, progress: Progress, collector: Collector) -> Iterator[tuple[int, Row]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from models.schema import ModelError
 from sim.band import step_scale
 from sim.scenario.build import build
+from sim.scenario.distributions import Trace
 from sim.scenario.load import ScenarioFile
-from sim.scenario.workload import Requests, Workload, generate
+from sim.scenario.workload import Requests, Workload, generate, request_count
 from sim.setup import Setup, prepare
 
 SAMPLE = 2000
@@ -46,7 +48,7 @@ def explain(
     prompt, output = float(sample.prompt_tokens.mean()), float(sample.output_tokens.mean())
     tokens = context or round(prompt + output / 2)
     plain = setups[scenario.baseline]
-    asked = batch or steady_batch(plain, scenario.workload, output, tokens)
+    asked = batch or steady_batch(plain, scenario.workload, sample, tokens)
     at = Point(min(asked, *(_largest_batch(setup, tokens) for setup in setups)), tokens)
     return {
         "scenario": deployment.shown(scenario_file.resolved),
@@ -58,11 +60,14 @@ def explain(
 
 
 def _sample(workload: Workload, seed: int) -> Requests:
-    few = min(workload.requests, max(SAMPLE, getattr(workload.arrivals, "users", 1)))
+    """Enough requests for their mean lengths; of a trace all, for its parts may differ."""
+    if isinstance(workload.arrivals, Trace):
+        return generate(workload, seed, 0)
+    few = min(request_count(workload, seed), max(SAMPLE, getattr(workload.arrivals, "users", 1)))
     return generate(workload.model_copy(update={"requests": few}), seed, 0)
 
 
-def steady_batch(setup: Setup, workload: Workload, output_tokens: float, context: int) -> int:
+def steady_batch(setup: Setup, workload: Workload, sample: Requests, context: int) -> int:
     """Sequences decoding in the steady state, by Little's law; at most the engine's limit.
 
     Solves ``n = rate output t_step(n) / tau``, prefill left out, by walking up from one.
@@ -71,12 +76,21 @@ def steady_batch(setup: Setup, workload: Workload, output_tokens: float, context
     users: int | None = getattr(workload.arrivals, "users", None)
     if users is not None:
         return max(1, min(round(users / replicas), most))
-    rate = float(getattr(workload.arrivals, "rate_per_s", 1.0)) / replicas
+    tokens_per_s = _rate_per_s(workload, sample) / replicas * float(sample.output_tokens.mean())
     for n in range(1, most + 1):
         tpot = setup.step_time.decode(n, n * context) / setup.law.tau
-        if n >= rate * output_tokens * tpot:
+        if n >= tokens_per_s * tpot:
             return n
     return most
+
+
+def _rate_per_s(workload: Workload, sample: Requests) -> float:
+    """Arrivals a second as asked for, or else as they come."""
+    asked = getattr(workload.arrivals, "rate_per_s", None)
+    if asked is not None:
+        return float(asked)
+    span_s = float(sample.arrival_s[-1] - sample.arrival_s[0])
+    return len(sample) / span_s if span_s else math.inf
 
 
 def _largest_batch(setup: Setup, context: int) -> int:

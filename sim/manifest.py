@@ -30,6 +30,7 @@ def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
         "numpy": np.__version__,
         "seed": document["seed"],
         "profile": document["profile"],
+        **{key: document[key] for key in ("trace", "traces") if key in document},
         **({"interrupted": True} if document.get("interrupted") else {}),
         "catalogue": {
             section: {name: _digest(section, name) for name in sorted(names)}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from sim.analysis.verdict import number, percent
 from sim.scenario.overrides import canonical
+from sim.scenario.workload import DEFAULT_REQUESTS
 
 Scenario = Mapping[str, Any]
 
@@ -33,13 +34,58 @@ def _name(transformer: str) -> str:
     return transformer if len(path.parts) == 1 else path.with_suffix("").parent.name
 
 
-def load(scenario: Scenario) -> str:
-    """Arrivals, number of requests and lengths of a resolved scenario."""
+def load(scenario: Scenario, trace: Mapping[str, Any] | None = None) -> str:
+    """Arrivals, number of requests and lengths of a resolved scenario.
+
+    Parameters
+    ----------
+    scenario : mapping
+    trace : mapping, optional
+        ``trace`` of the result document, where one was replayed.
+    """
     workload = scenario["workload"]
-    streams = workload["streams"]
+    arrivals, streams = workload["arrivals"], workload["streams"]
+    if arrivals["kind"] == "trace":
+        return _replay(arrivals, trace or {}) + _streams_of(arrivals, streams)
     total = sum(stream["share"] for stream in streams)
     texts = [_stream(stream, stream["share"] / total, len(streams)) for stream in streams]
-    return f"{_arrivals(workload['arrivals'])}, {workload['requests']} requests: {'; '.join(texts)}"
+    requests = workload.get("requests", DEFAULT_REQUESTS)
+    return f"{_arrivals(arrivals)}, {requests} requests: {'; '.join(texts)}"
+
+
+def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
+    scales = (("rate_scale", "{} x the requests"), ("time_scale", "gaps x {}"))
+    said = [trace["format"]] if trace else []
+    said += [text.format(_plain(arrivals[k])) for k, text in scales if arrivals.get(k, 1) != 1]
+    text = f"replay of {PurePath(arrivals['file']).name}"
+    text += f" ({', '.join(said)})" if said else ""
+    if not trace:
+        return text
+    used, span_s = trace["used"], trace["span_s"]
+    text += f": {used:,} requests over {_duration(span_s)}"
+    text += f", mean {number(used / span_s, 2)}/s" if span_s else ""
+    text += f", ~{trace['mean_prompt_tokens']:.0f} in / ~{trace['mean_output_tokens']:.0f} out"
+    for key, what in (("failures", "failure"), ("skipped", "bad line")):
+        many = "s" * (trace[key] > 1)
+        text += f", {trace[key]:,} {what}{many} left out" if trace[key] else ""
+    return text
+
+
+def _streams_of(arrivals: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> str:
+    if arrivals.get("stream_from"):
+        return f"; streams by {arrivals['stream_from']}"
+    if len(streams) == 1:
+        return ""
+    total = sum(stream["share"] for stream in streams)
+    return "; " + ", ".join(f"{percent(s['share'] / total)} {s['name']}" for s in streams)
+
+
+def _duration(seconds: float) -> str:
+    """Seconds up to two minutes, minutes up to two hours, hours up to two days, then days."""
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{number(seconds / size, 2)} {unit}"
+    return f"{number(seconds, 2)} s"
 
 
 def fleet(scenario: Scenario) -> str:

@@ -63,7 +63,7 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     if document.get("question"):
         yield from paragraph(document["question"], width, "title", "")
     yield from paragraph(describe.deployment(scenario), width, "title")
-    yield from paragraph(describe.load(scenario), width)
+    yield from paragraph(describe.load(scenario, document.get("trace")), width)
     if describe.fleet(scenario):
         yield from paragraph(describe.fleet(scenario), width)
     varied = describe.varied(row["point"] for row in document["rows"])

@@ -13,9 +13,9 @@ from models.schema import ModelError
 from models.strategies import Strategy
 from models.strict_yaml import InputError
 from models.transformer import Transformer
-from sim.scenario.distributions import ClosedLoop
+from sim.scenario.distributions import ClosedLoop, Trace
 from sim.scenario.schema import Model, Scenario, Slo
-from sim.scenario.workload import Stream, Workload
+from sim.scenario.workload import DEFAULT_REQUESTS, Stream, Workload
 
 if TYPE_CHECKING:
     from sim.scenario.build import Deployment
@@ -71,19 +71,24 @@ def check_split(
 
 
 def check_workload(workload: Workload) -> None:
-    """Refuse a closed loop with users who never send anything.
+    """Refuse a closed loop with users who never send anything, and a trace that has no meaning.
 
     Raises
     ------
+    InputError
+        For bad lines of a trace.
     ModelError
         With the dotted key at fault.
     """
-    arrivals = workload.arrivals
-    if isinstance(arrivals, ClosedLoop) and workload.requests < arrivals.users:
+    arrivals, requests = workload.arrivals, workload.requests or DEFAULT_REQUESTS
+    if isinstance(arrivals, ClosedLoop) and requests < arrivals.users:
         raise ModelError(
-            f"must be at least the {arrivals.users} users, got {workload.requests}",
-            "workload.requests",
+            f"must be at least the {arrivals.users} users, got {requests}", "workload.requests"
         )
+    if isinstance(arrivals, Trace):
+        from sim.scenario.trace.replay import check_replay
+
+        check_replay(workload, arrivals)
 
 
 def check_fleet(scenario: Scenario, replicas: int) -> None:

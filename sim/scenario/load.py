@@ -222,6 +222,10 @@ def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
         name = _at(data, place)
         if isinstance(name, str) and _is_file(name, section):
             data = replaced(data, place, str((folder / name).resolve()))
+    arrivals = _at(data, ("workload", "arrivals"))
+    trace = _at(arrivals, ("file",))
+    if isinstance(trace, str) and trace and "\0" not in trace and arrivals.get("kind") == "trace":
+        data = replaced(data, ("workload", "arrivals", "file"), str((folder / trace).resolve()))
     return data
 
 

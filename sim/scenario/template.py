@@ -46,6 +46,16 @@ workload:
   # arrivals: {{kind: constant, rate_per_s: 4}}
   # arrivals: {{kind: gamma, rate_per_s: 4, cv: 2}}              # bursty above cv 1
   # arrivals: {{kind: closed_loop, users: 32, think_s: 0, stagger_s: 2}}
+  # arrivals:                     # a recorded trace: arrivals and lengths, so streams give none
+  #   kind: trace
+  #   file: traces/mine.csv       # plain or gzip
+  #   format: auto                # azure, burstgpt, mooncake, csv
+  #   rate_scale: 1               # 2: twice the requests in the same time; 0.5: half of them
+  #   time_scale: 1               # 2: at half the speed
+  #   from_s: 0                   # the part replayed, in the trace's own seconds
+  #   to_s: 600
+  #   bad_lines: refuse           # or skip
+  #   stream_from: model          # column that names the stream: model, log_type or stream
   requests: 1000                  # in one replication; a closed loop needs many a user
   # sampling: default             # greedy, top_p, or as the model's own config says
   streams:                        # shares sum to 1

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
 
 from models.schema import Frozen
 from models.strict_yaml import Label as Name
@@ -19,11 +27,14 @@ from sim.scenario.distributions import (
     Length,
     Lognormal,
     TokenCount,
+    Trace,
     word_or_number,
 )
 from sim.scenario.fleet import Client
 
 SHARE_TOLERANCE = 1e-6
+DEFAULT_REQUESTS = 1000
+MAX_REQUESTS = 20_000_000
 
 PrefixTokens = Annotated[
     Annotated[Literal["all"], Tag("word")] | Annotated[TokenCount, Tag("number")],
@@ -70,8 +81,9 @@ class Workload(Frozen):
     """What is sent to the servers."""
 
     arrivals: Arrivals = Field(description="When requests arrive.")
-    requests: int = Field(
-        default=1000, ge=1, le=20_000_000, description="Requests sent in one replication."
+    requests: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] | None = Field(
+        default=None,
+        description="Requests sent in one replication; default 1000, or all of a trace.",
     )
     sampling: Literal["default", "greedy", "top_p"] = Field(
         default="default",
@@ -86,15 +98,28 @@ class Workload(Frozen):
 
     @field_validator("streams")
     @classmethod
-    def _whole(cls, streams: tuple[Stream, ...]) -> tuple[Stream, ...]:
+    def _whole(cls, streams: tuple[Stream, ...], info: ValidationInfo) -> tuple[Stream, ...]:
         total = sum(stream.share for stream in streams)
-        if abs(total - 1) > SHARE_TOLERANCE:
+        drawn = not getattr(info.data.get("arrivals"), "stream_from", None)
+        if drawn and abs(total - 1) > SHARE_TOLERANCE:
             raise ValueError(f"shares must sum to 1, not {total:g}")
         names = [stream.name for stream in streams]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"two streams are called '{twice}'; give each its own name")
         return streams
+
+    @model_serializer(mode="wrap")
+    def _without_what_a_trace_says(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out lengths, and shares where a column names the streams: they mean nothing."""
+        data: dict[str, Any] = plain(self)
+        if isinstance(self.arrivals, Trace):
+            unused = {"prompt_tokens", "output_tokens"}
+            unused |= {"share"} if self.arrivals.stream_from else set()
+            for stream in data.get("streams", ()):
+                for key in unused & stream.keys():
+                    del stream[key]
+        return data
 
     @property
     def domain_names(self) -> tuple[str, ...]:
@@ -193,7 +218,7 @@ def _rng(seed: int, replication: int, purpose: str, stream: int = 0) -> np.rando
 
 
 def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
-    """Draw the requests of one replication.
+    """Draw the requests of one replication, or take them from a trace.
 
     Arrivals, stream choice, lengths and prefixes have substreams of their own, the last three
     one for each stream, so changing one never moves another; strategies share them all.
@@ -205,8 +230,12 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
     seed, replication : int
         The same pair always gives the same requests.
     """
-    n = workload.requests
-    stream = _choose_streams(workload, _rng(seed, replication, "streams"))
+    if isinstance(workload.arrivals, Trace):
+        from sim.scenario.trace.replay import replayed
+
+        return replayed(workload, workload.arrivals, seed, replication)
+    n = request_count(workload, seed, replication)
+    stream = _choose_streams(workload, n, _rng(seed, replication, "streams"))
     prompt_tokens, output_tokens, group, prefix_tokens, domain = np.zeros((5, n), dtype=np.int64)
     domains, groups_before = workload.domain_names, 0
     for index, kind in enumerate(workload.streams):
@@ -236,11 +265,20 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
     )
 
 
-def _choose_streams(workload: Workload, rng: np.random.Generator) -> NDArray[np.int32]:
+def request_count(workload: Workload, seed: int, replication: int = 0) -> int:
+    """How many requests ``generate`` makes."""
+    if isinstance(workload.arrivals, Trace):
+        from sim.scenario.trace.replay import replayed_count
+
+        return replayed_count(workload, workload.arrivals, seed, replication)
+    return workload.requests or DEFAULT_REQUESTS
+
+
+def _choose_streams(workload: Workload, n: int, rng: np.random.Generator) -> NDArray[np.int32]:
     """Stream of each request, drawn by share."""
     shares = np.array([kind.share for kind in workload.streams])
     edges = np.cumsum(shares / shares.sum())[:-1]
-    return np.searchsorted(edges, rng.random(workload.requests), side="right").astype(np.int32)
+    return np.searchsorted(edges, rng.random(n), side="right").astype(np.int32)
 
 
 def _prompts(kind: Stream, seed: int, replication: int, index: int, n: int) -> _Prompts:
