@@ -22,8 +22,9 @@ from sim.run_tables import request_columns, step_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
 from sim.scenario.load import Point, ScenarioFile
+from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
-from sim.scenario.workload import Requests, generate
+from sim.scenario.workload import generate
 from sim.setup import Setup, prepare
 from sim.tables import Columns, RunTable
 
@@ -87,7 +88,8 @@ def run(
         Keep a row a step in ``Result.steps``.
     """
     runs = sum(
-        _runs(point.scenario) * point.scenario.workload.requests for point in scenario_file.points
+        _runs(point.scenario) * point.scenario.workload.expected_requests
+        for point in scenario_file.points
     )
     progress = _Progress(on_progress, runs)
     result = Result({})

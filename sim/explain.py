@@ -8,13 +8,17 @@ import numpy as np
 
 from models.schema import ModelError
 from sim.band import step_scale
+from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.build import build
 from sim.scenario.load import ScenarioFile
-from sim.scenario.workload import Requests, Workload, generate
+from sim.scenario.requests import Requests
+from sim.scenario.workload import Workload, generate
 from sim.setup import Setup, prepare
 
 SAMPLE = 2000
 """Requests drawn to find the mean lengths of a workload."""
+
+ROUNDING = 1e-9
 
 
 class Point(NamedTuple):
@@ -43,10 +47,9 @@ def explain(
     sample = _sample(scenario.workload, scenario.run.seed)
     domains = sample.domain_names
     setups = [prepare(deployment, strategy, domains) for strategy in scenario.strategies]
-    prompt, output = float(sample.prompt_tokens.mean()), float(sample.output_tokens.mean())
-    tokens = context or round(prompt + output / 2)
+    tokens = context or round(float((sample.prompt_tokens + sample.output_tokens / 2).mean()))
     plain = setups[scenario.baseline]
-    asked = batch or steady_batch(plain, scenario.workload, output, tokens)
+    asked = batch or steady_batch(plain, scenario.workload, sample, tokens)
     at = Point(min(asked, *(_largest_batch(setup, tokens) for setup in setups)), tokens)
     return {
         "scenario": deployment.shown(scenario_file.resolved),
@@ -58,23 +61,28 @@ def explain(
 
 
 def _sample(workload: Workload, seed: int) -> Requests:
-    few = min(workload.requests, max(SAMPLE, getattr(workload.arrivals, "users", 1)))
-    return generate(workload.model_copy(update={"requests": few}), seed, 0)
+    if workload.expected_requests > 2 * SAMPLE:
+        workload = workload.model_copy(update={"requests": SAMPLE, "duration_s": None})
+    return generate(workload, seed, 0)
 
 
-def steady_batch(setup: Setup, workload: Workload, output_tokens: float, context: int) -> int:
+def steady_batch(setup: Setup, workload: Workload, sample: Requests, context: int) -> int:
     """Sequences decoding in the steady state, by Little's law; at most the engine's limit.
 
-    Solves ``n = rate output t_step(n) / tau``, prefill left out, by walking up from one.
+    Solves ``n = rate output t_step(n) / tau``, prefill left out, by walking up from one; the users
+    of a closed loop send at a rate of ``users / (output t_step(n) / tau + think)``. A day counts
+    at its peak, a ramp at its busier end.
     """
-    replicas, most = setup.deployment.replicas, setup.rules.max_num_seqs
-    users: int | None = getattr(workload.arrivals, "users", None)
-    if users is not None:
-        return max(1, min(round(users / replicas), most))
-    rate = float(getattr(workload.arrivals, "rate_per_s", 1.0)) / replicas
+    arrivals, most = workload.arrivals, setup.rules.max_num_seqs
+    output_tokens, sessions = float(sample.output_tokens.mean()), float((sample.turn == 0).mean())
+    users = think_s = 0.0
+    if isinstance(arrivals, ClosedLoop):
+        users = arrivals.users
+        think_s = float(sample.think_s.mean()) + sessions * arrivals.think_s
     for n in range(1, most + 1):
-        tpot = setup.step_time.decode(n, n * context) / setup.law.tau
-        if n >= rate * output_tokens * tpot:
+        busy_s = output_tokens * setup.step_time.decode(n, n * context) / setup.law.tau
+        rate = users / (busy_s + think_s) if users else arrivals.busy_rate_per_s / sessions
+        if n >= rate * busy_s / setup.deployment.replicas - ROUNDING:
             return n
     return most
 

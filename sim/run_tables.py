@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sim.engine.recorder import Recorder
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Requests
 from sim.tables import STEPS, Columns, Status
 
 _STATUS = {status.name.lower(): int(status) for status in Status}

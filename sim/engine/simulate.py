@@ -16,7 +16,7 @@ from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica, StepCost
 from sim.engine.router import Policy, Router
 from sim.engine.rules import Rules
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Requests
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from models.schema import ModelError
 from models.strategies import Strategy
 from models.strict_yaml import InputError
 from models.transformer import Transformer
-from sim.scenario.distributions import ClosedLoop
+from sim.scenario.arrivals import ClosedLoop, Ramp
 from sim.scenario.schema import Model
-from sim.scenario.workload import Workload
+from sim.scenario.workload import MAX_REQUESTS, Workload
 
 if TYPE_CHECKING:
     from sim.scenario.build import Deployment
+
+LONGEST_RUN_S = 1e9
+SURE_SIGMAS = 5
 
 
 @contextmanager
@@ -71,17 +74,45 @@ def check_split(
 
 
 def check_workload(workload: Workload) -> None:
-    """Refuse a closed loop with users who never send anything.
+    """Refuse users who never send anything, and amounts of traffic that never arrive.
 
     Raises
     ------
     ModelError
         With the dotted key at fault.
     """
-    arrivals = workload.arrivals
-    if isinstance(arrivals, ClosedLoop) and workload.requests < arrivals.users:
+    arrivals, turns = workload.arrivals, workload.mean_turns
+    if isinstance(arrivals, ClosedLoop):
+        _check_users(workload, arrivals.users, turns)
+    elif workload.duration_s is None:
+        asked = workload.expected_requests
+        come = arrivals.mean_count(LONGEST_RUN_S)
+        if asked / turns > come - SURE_SIGMAS * come**0.5:
+            until = "before the rate is 0" if isinstance(arrivals, Ramp) else "in 30 years"
+            raise ModelError(
+                f"only about {come:.3g} arrivals come {until}, got {asked}", "workload.requests"
+            )
+    else:
+        come = arrivals.mean_count(workload.duration_s)
+        if not 1 <= come <= MAX_REQUESTS / turns:
+            raise ModelError(
+                f"sees about {come:.3g} arrivals, {come * turns:.3g} requests; "
+                f"1 to {MAX_REQUESTS} can be simulated, got {workload.duration_s:g}",
+                "workload.duration_s",
+            )
+
+
+def _check_users(workload: Workload, users: int, turns: float) -> None:
+    if workload.duration_s is not None:
         raise ModelError(
-            f"must be at least the {arrivals.users} users, got {workload.requests}",
+            "is for arrivals at a rate; users of a closed loop send as many requests as "
+            f"`requests` says, got {workload.duration_s:g}",
+            "workload.duration_s",
+        )
+    if workload.expected_requests < users * turns:
+        each = f" x {turns:.3g} turns of a session" if turns > 1 else ""
+        raise ModelError(
+            f"must be at least the {users} users{each}, got {workload.expected_requests}",
             "workload.requests",
         )
 
