@@ -19,6 +19,7 @@ def request_columns(recorder: Recorder, requests: Requests) -> Columns:
     log = recorder.log
     columns: Columns = {
         "id": np.arange(log.total),
+        "session": np.arange(log.total) - requests.turn,
         "stream": requests.stream,
         "status": np.array([_STATUS[status] for status in log.status], dtype=np.int8),
         "prompt_tokens": requests.prompt_tokens,

@@ -79,6 +79,7 @@ def test_one_token_answers_cannot_miss_a_bound_on_the_time_per_token():
     arrival = np.arange(n, dtype=float)
     table: Columns = {
         "id": np.arange(n),
+        "session": np.arange(n),
         "status": np.zeros(n, dtype=np.int8),
         "arrival_s": arrival,
         "schedule_s": arrival,

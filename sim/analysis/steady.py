@@ -78,15 +78,16 @@ def without_warmup(columns: Columns, warmup: Literal["auto"] | float = "auto") -
     columns : Columns
         The request table, in any order.
     warmup : "auto" or float
-        ``auto`` finds the warm-up by MSER-5 on the end-to-end times of the finished requests; a
-        number is the share of the requests to drop, by order of arrival.
+        ``auto`` finds the warm-up by MSER-5 on the end-to-end times of the finished requests, and
+        where there are sessions leaves out the time most of them last: a run starts without any
+        under way. A number is the share of the requests to drop, by order of arrival.
     """
     order = np.argsort(columns["arrival_s"], kind="stable")
     if warmup == "auto":
         latency = e2e_s(columns)[order]
         measured = np.flatnonzero(~np.isnan(latency))
         dropped = warmup_count(latency[measured])
-        first = int(measured[dropped]) if dropped else 0
+        first = max(int(measured[dropped]) if dropped else 0, _filling(columns))
     else:
         first = int(warmup * len(order))
     kept = np.zeros(len(order), dtype=np.bool_)
@@ -94,29 +95,53 @@ def without_warmup(columns: Columns, warmup: Literal["auto"] | float = "auto") -
     return select(columns, kept)
 
 
+def _filling(columns: Columns) -> int:
+    """Requests sent before nine in ten sessions could have ended; at most half of all."""
+    lives_s = _lives_s(columns)
+    if len(lives_s) == len(columns["id"]) or np.isnan(lives_s).all():
+        return 0
+    arrival = np.sort(columns["arrival_s"])
+    full_s = arrival[0] + np.nanquantile(lives_s, 0.9)
+    return min(int(np.searchsorted(arrival, full_s)), len(arrival) // 2)
+
+
 def window(kept: Columns) -> Window:
     """The stretch throughput of an open loop is measured over: first to last arrival kept.
 
-    Where that is shorter than two median end-to-end times (a burst, a handful of requests) there
-    is no steady stretch, and the window runs to the last finish.
+    Sessions end it where the last of them begins: only late turns arrive after. Where it is
+    shorter than two median lifetimes (a burst, a handful of requests) there is no steady stretch,
+    and the window runs to the last finish.
     """
     whole = whole_run(kept)
     if not whole.length_s or lifetimes(kept) < SHORT_WINDOW:
         return whole
-    return Window(whole.start_s, float(kept["arrival_s"].max()))
+    return Window(whole.start_s, arrival_span(kept).end_s)
 
 
 def lifetimes(columns: Columns) -> float:
-    """How many median end-to-end times the arrivals lasted; infinite if nothing finished."""
-    latency = e2e_s(columns)[finished(columns)]
-    if not latency.size:
+    """How many median lifetimes the arrivals lasted; infinite if nothing finished.
+
+    A lifetime is the end-to-end time of a request; of a session it lasts from its first arrival to
+    its last finish.
+    """
+    lives_s = _lives_s(columns)
+    if np.isnan(lives_s).all():
         return float("inf")
-    span, lifetime = float(np.ptp(columns["arrival_s"])), float(np.median(latency))
-    return span / lifetime if lifetime > 0 else float("inf")
+    lifetime = float(np.nanmedian(lives_s))
+    return arrival_span(columns).length_s / lifetime if lifetime > 0 else float("inf")
+
+
+def _lives_s(columns: Columns) -> Floats:
+    """First arrival to last finish of every session [s]; NaN where nothing finished."""
+    _, session = np.unique(columns["session"], return_inverse=True)
+    began, ended = np.full((2, session.max(initial=-1) + 1), np.nan)
+    np.fmin.at(began, session, columns["arrival_s"])
+    np.fmax.at(ended, session, np.where(finished(columns), columns["finish_s"], np.nan))
+    return ended - began
 
 
 def short_run(columns: Columns) -> bool:
-    """Whether arrivals lasted less than eight median end-to-end times: hardly a steady state.
+    """Whether arrivals lasted less than eight median lifetimes: hardly a steady state.
 
     A batch sent all at once has none by intention, and is not called short.
     """
@@ -124,10 +149,12 @@ def short_run(columns: Columns) -> bool:
 
 
 def arrival_span(columns: Columns) -> Window:
-    """First to last arrival."""
-    if not len(columns["arrival_s"]):
+    """First to last arrival of a request that waits for no answer, or of any where all do."""
+    first = columns["id"] == columns["session"]
+    arrival = columns["arrival_s"][first if first.any() else slice(None)]
+    if not len(arrival):
         return Window(0.0, 0.0)
-    return Window(float(columns["arrival_s"].min()), float(columns["arrival_s"].max()))
+    return Window(float(arrival.min()), float(arrival.max()))
 
 
 def whole_run(columns: Columns) -> Window:
@@ -160,9 +187,10 @@ def saturated(columns: Columns) -> bool:
     The last condition tells a queue that grows from a run too short to fill up: there the backlog
     still rises, yet nobody waits longer. The limits are a compromise: the backlog of a stable
     M/M/1 queue at load 0.8 passes 40 of 2,000 requests with probability 1e-4, at load 1.1 it grows
-    to about 180. Rejected requests are left out; they leave at once.
+    to about 180. Rejected requests are left out, for they leave at once, and so are late turns sent
+    after the last session began.
     """
-    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
+    served = _served(columns)
     total = len(served["arrival_s"])
     if total < MSER_BATCH:
         return False
@@ -181,8 +209,14 @@ def saturated(columns: Columns) -> bool:
 
 def unsettled(columns: Columns) -> bool:
     """Whether an open-loop run shows no steady state: too short, or its backlog still grows."""
-    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
+    served = _served(columns)
     return short_run(served) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
+
+
+def _served(columns: Columns) -> Columns:
+    """Requests that were not rejected, sent while sessions still began."""
+    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
+    return select(served, served["arrival_s"] <= arrival_span(served).end_s)
 
 
 def _backlog_grows(served: Columns) -> bool:
