@@ -137,7 +137,8 @@ def _lives_s(columns: Columns) -> Floats:
     began, ended = np.full((2, session.max(initial=-1) + 1), np.nan)
     np.fmin.at(began, session, columns["arrival_s"])
     np.fmax.at(ended, session, np.where(finished(columns), columns["finish_s"], np.nan))
-    return ended - began
+    lives_s: Floats = ended - began
+    return lives_s
 
 
 def short_run(columns: Columns) -> bool:
@@ -190,7 +191,8 @@ def saturated(columns: Columns) -> bool:
     to about 180. Rejected requests are left out, for they leave at once, and so are late turns sent
     after the last session began.
     """
-    served = _served(columns)
+    stayed = _stayed(columns)
+    served = _while_begun(stayed)
     total = len(served["arrival_s"])
     if total < MSER_BATCH:
         return False
@@ -202,21 +204,26 @@ def saturated(columns: Columns) -> bool:
     middle = 0.5 * (arrival[0] + arrival[-1])
     first, last = _backlog(arrival, finish, middle), _backlog(arrival, finish, arrival[-1])
     sure = last - first > SURE_GROWTH * np.sqrt(first + last)
-    settled = lifetimes(served) > 2 * SETTLED
+    settled = lifetimes(stayed) > 2 * SETTLED
     later = select(served, served["arrival_s"] > middle)
     return bool(sure and settled) or _waits_grow(later)
 
 
 def unsettled(columns: Columns) -> bool:
     """Whether an open-loop run shows no steady state: too short, or its backlog still grows."""
-    served = _served(columns)
-    return short_run(served) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
+    stayed = _stayed(columns)
+    served = _while_begun(stayed)
+    return short_run(stayed) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
 
 
-def _served(columns: Columns) -> Columns:
-    """Requests that were not rejected, sent while sessions still began."""
-    served = select(columns, np.not_equal(columns["status"], Status.REJECTED))
-    return select(served, served["arrival_s"] <= arrival_span(served).end_s)
+def _stayed(columns: Columns) -> Columns:
+    """The requests that were not rejected."""
+    return select(columns, np.not_equal(columns["status"], Status.REJECTED))
+
+
+def _while_begun(columns: Columns) -> Columns:
+    """The requests sent while sessions still began."""
+    return select(columns, columns["arrival_s"] <= arrival_span(columns).end_s)
 
 
 def _backlog_grows(served: Columns) -> bool:

@@ -73,9 +73,9 @@ class LengthDistribution(Frozen):
         raise NotImplementedError
 
     @property
-    def longest(self) -> float:
+    def longest(self) -> int:
         """No length is above this [tokens]."""
-        return float(MAX_TOKENS if self.max is None else self.max)
+        return MAX_TOKENS if self.max is None else self.max
 
     def sample(self, rng: np.random.Generator, n: int) -> Ints:
         """Draw ``n`` lengths [tokens], shape (n,)."""
@@ -98,9 +98,9 @@ class Fixed(LengthDistribution):
         return float(self.value)
 
     @property
-    def longest(self) -> float:
+    def longest(self) -> int:
         """The length [tokens]."""
-        return float(self.value)
+        return self.value
 
     def _draw(self, rng: np.random.Generator, n: int) -> Floats:
         return np.full(n, float(self.value))
@@ -176,9 +176,9 @@ class Empirical(LengthDistribution):
         return float(np.average(self.values, weights=self.weights))
 
     @property
-    def longest(self) -> float:
+    def longest(self) -> int:
         """The longest length seen, cut [tokens]."""
-        return min(float(max(self.values)), super().longest)
+        return min(max(self.values), super().longest)
 
     def _draw(self, rng: np.random.Generator, n: int) -> Floats:
         weights = np.ones(len(self.values)) if self.weights is None else np.array(self.weights)

@@ -121,24 +121,24 @@ def draw_turns(kind: Stream, stream: int, sessions: Ints, rng: Substreams) -> Tu
 def _later_turns(kind: Stream, asked: Session, before: Turns, rng: Substreams) -> Iterator[Turns]:
     """Second turns, third turns, ... of the sessions that come so far."""
     stream = int(before.stream[0]) if len(before.stream) else 0
-    left = np.minimum(asked.turns.sample(rng("turns", stream), len(before.turn)), MAX_TURNS)
+    turns = np.minimum(asked.turns.sample(rng("turns", stream), len(before.turn)), MAX_TURNS)
+    ended = np.zeros(len(turns), dtype=np.bool_)
     for turn in range(1, MAX_TURNS):
-        before, left = before.take(left > turn), left[left > turn]
-        n = len(left)
-        if not n:
+        on = turns > turn
+        before, turns, ended = before.take(on), turns[on], ended[on]
+        if ended.all():
             return
+        n = len(turns)
         new = kind.prompt_tokens.sample(rng("prompt_tokens", stream, turn), n)
-        now = before._replace(
+        before = before._replace(
             turn=before.turn + 1,
             prompt_tokens=before.prompt_tokens + before.output_tokens + new,
             output_tokens=kind.output_tokens.sample(rng("output_tokens", stream, turn), n),
             think_s=pauses(rng("think", stream, turn), n, asked.think_s, asked.think_cv),
         )
         if asked.max_tokens is not None:
-            fits = now.prompt_tokens + now.output_tokens <= asked.max_tokens
-            now, left = now.take(fits), left[fits]
-        yield now
-        before = now
+            ended |= before.prompt_tokens + before.output_tokens > asked.max_tokens
+        yield before.take(~ended)
 
 
 def _first_prompts(kind: Stream, stream: int, n: int, rng: Substreams) -> tuple[Ints, Ints, Ints]:
