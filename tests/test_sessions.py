@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from invariants import Ran, check, run
+from invariants import check, run
 
 from models.strict_yaml import InputError, load_yaml
 from sim.engine.simulate import simulate

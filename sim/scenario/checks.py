@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LONGEST_RUN_S = 1e9
 SURE_SIGMAS = 5
+MOST_EARLIER_TURNS = 100_000_000
 
 
 @contextmanager
@@ -85,8 +86,7 @@ def check_workload(workload: Workload) -> None:
     if isinstance(arrivals, ClosedLoop):
         _check_users(workload, arrivals.users, turns)
     elif workload.duration_s is None:
-        asked = workload.expected_requests
-        come = arrivals.mean_count(LONGEST_RUN_S)
+        asked, come = workload.expected_requests, arrivals.mean_count(LONGEST_RUN_S)
         if asked / turns > come - SURE_SIGMAS * come**0.5:
             until = "before the rate is 0" if isinstance(arrivals, Ramp) else "in 30 years"
             raise ModelError(
@@ -100,6 +100,20 @@ def check_workload(workload: Workload) -> None:
                 f"1 to {MAX_REQUESTS} can be simulated, got {workload.duration_s:g}",
                 "workload.duration_s",
             )
+    _check_sessions(workload)
+
+
+def _check_sessions(workload: Workload) -> None:
+    """Refuse sessions so long that the list of their earlier turns would fill the memory."""
+    turns = max((s.session.turns.about for s in workload.streams if s.session), default=1.0)
+    most = int(2 * MOST_EARLIER_TURNS / turns)
+    if workload.expected_requests > most:
+        key = "requests" if workload.duration_s is None else "duration_s"
+        raise ModelError(
+            f"must be at most {most} with sessions of {turns:g} turns, "
+            f"got {workload.expected_requests}",
+            f"workload.{key}",
+        )
 
 
 def _check_users(workload: Workload, users: int, turns: float) -> None:
