@@ -290,7 +290,7 @@ def test_users_who_think_are_not_all_in_the_batch() -> None:
     [
         ({"kind": "diurnal", "mean_rate_per_s": 1, "peak_factor": 0.9}, "greater than or equal"),
         ({"kind": "diurnal", "mean_rate_per_s": 1, "peak_factor": 2, "peak_hour": 99}, "less than"),
-        ({"kind": "ramp", "from_per_s": 0, "to_per_s": 0, "over_s": 9}, "must not both be 0"),
+        ({"kind": "ramp", "from_per_s": 0, "to_per_s": 0, "over_s": 9}, "nothing arrives, got 0"),
         ({"kind": "on_off", "rate_per_s": 1, "on_s": 0.1, "off_s": 0.5}, "fewer than one"),
         ({"kind": "on_off", "rate_per_s": 9, "on_s": 5, "off_s": 1, "off_share": 2}, "less than"),
         ({"kind": "closed_loop", "users": 1, "think_cv": 0.001}, "must be 0 or at least 0.01"),
@@ -311,7 +311,11 @@ FADING = {"kind": "ramp", "from_per_s": 10, "to_per_s": 0, "over_s": 100}
         (FADING, {"requests": 480}, "requests: only about 500 arrivals"),
         ({"kind": "poisson", "rate_per_s": 1e-9}, {}, "come in 30 years"),
         ({"kind": "closed_loop", "users": 2}, {"duration_s": 60}, "duration_s: is for arrivals at"),
-        (EVERY[0], {"duration_s": 60, "requests": 9}, "duration_s: takes the place of requests"),
+        (
+            EVERY[0],
+            {"duration_s": 60, "requests": 9},
+            "takes the place of requests (9)",
+        ),
         (EVERY[0], {"duration_s": 0.1}, "duration_s: sees about 0.3 arrivals"),
         (EVERY[0], {"duration_s": 1e8}, "duration_s: sees about 3e+08 arrivals"),
     ],

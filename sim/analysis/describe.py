@@ -44,7 +44,13 @@ def load(scenario: Scenario) -> str:
     total = sum(stream["share"] for stream in streams)
     texts = [_stream(stream, stream["share"] / total, len(streams)) for stream in streams]
     sessions = [stream for stream in streams if stream.get("session")]
-    what = "req" if not sessions else "sessions" if len(sessions) == len(streams) else "arrivals"
+    what = (
+        "req"
+        if not sessions
+        else "sessions"
+        if len(sessions) == len(streams)
+        else "req or sessions"
+    )
     waits = "; answers delay later turns" if sessions else ""
     arrivals = _arrivals(workload["arrivals"], what)
     return f"{arrivals}, {_amount(workload)}: {'; '.join(texts)}{waits}"

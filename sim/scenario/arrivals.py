@@ -121,7 +121,11 @@ class OnOff(_AtRate):
     def _burst(self) -> OnOff:
         sent = self.rates_per_s[0] * self.on_s
         if sent < 1:
-            raise ModelError(f"a burst sends {sent:.2g} requests on average, fewer than one")
+            raise ModelError(
+                f"is too short for a burst: it sends {sent:.2g} requests on average, "
+                f"fewer than one, got {self.on_s:g}",
+                "on_s",
+            )
         return self
 
     @property
@@ -221,7 +225,7 @@ class Ramp(ArrivalProcess):
     @model_validator(mode="after")
     def _some(self) -> Ramp:
         if not self.from_per_s and not self.to_per_s:
-            raise ModelError("must not both be 0: nothing would ever arrive", "to_per_s")
+            raise ModelError("must not be 0 like from_per_s: nothing arrives, got 0", "to_per_s")
         return self
 
     def times(self, rng: np.random.Generator, n: int) -> Floats:

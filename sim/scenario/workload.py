@@ -130,7 +130,11 @@ class Workload(Frozen):
     @model_validator(mode="after")
     def _one_end(self) -> Workload:
         if self.requests is not None and self.duration_s is not None:
-            raise ModelError("takes the place of requests: state one of them", "duration_s")
+            raise ModelError(
+                f"takes the place of requests ({self.requests}): state one of them, "
+                f"got {self.duration_s:g}",
+                "duration_s",
+            )
         return self
 
     @property
