@@ -88,7 +88,8 @@ def check_workload(workload: Workload) -> None:
     elif workload.duration_s is None:
         asked, come = workload.expected_requests, arrivals.mean_count(LONGEST_RUN_S)
         if asked / turns > come - SURE_SIGMAS * come**0.5:
-            until = "before the rate is 0" if isinstance(arrivals, Ramp) else "in 30 years"
+            fades = isinstance(arrivals, Ramp) and not arrivals.to_per_s
+            until = "before the rate is 0" if fades else "in 30 years"
             raise ModelError(
                 f"only about {come:.3g} arrivals come {until}, got {asked}", "workload.requests"
             )
@@ -105,7 +106,7 @@ def check_workload(workload: Workload) -> None:
 
 def _check_sessions(workload: Workload) -> None:
     """Refuse sessions so long that the list of their earlier turns would fill the memory."""
-    turns = max((s.session.turns.about for s in workload.streams if s.session), default=1.0)
+    turns = max(stream.mean_turns for stream in workload.streams)
     most = int(2 * MOST_EARLIER_TURNS / turns)
     if workload.expected_requests > most:
         key = "requests" if workload.duration_s is None else "duration_s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Annotated, Literal
 
@@ -88,6 +89,15 @@ class Stream(Frozen):
             )
         return self
 
+    @property
+    def mean_turns(self) -> float:
+        """Requests to expect of what arrives: 1 without a session."""
+        session = self.session
+        if session is None:
+            return 1.0
+        each = self.prompt_tokens.about + self.output_tokens.about
+        return min(session.turns.about, (session.max_tokens or math.inf) / each)
+
 
 class Workload(Frozen):
     """What is sent to the servers."""
@@ -145,8 +155,8 @@ class Workload(Frozen):
     @property
     def mean_turns(self) -> float:
         """Requests to expect of what arrives: 1 without sessions."""
-        turns = (s.share * (s.session.turns.about if s.session else 1) for s in self.streams)
-        return sum(turns) / sum(stream.share for stream in self.streams)
+        total = sum(stream.share for stream in self.streams)
+        return sum(stream.share * stream.mean_turns for stream in self.streams) / total
 
     @property
     def expected_requests(self) -> int:
