@@ -275,6 +275,12 @@ def test_explain_looks_at_the_busiest_stretch() -> None:
     assert batch(day, duration_s=DAY_S) == peak > batch({"kind": "poisson", "rate_per_s": 4})
 
 
+def test_explain_counts_every_turn_of_the_sessions() -> None:
+    arrivals = {"kind": "poisson", "rate_per_s": 3}
+    chat = {"session": {"turns": {"kind": "fixed", "value": 4}}}
+    assert batch(arrivals, streams=[chat]) > 3.5 * batch(arrivals)
+
+
 def test_users_who_think_are_not_all_in_the_batch() -> None:
     idle, busy = ({"kind": "closed_loop", "users": 50, "think_s": s} for s in (8, 0))
     assert batch(busy) == 50

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from invariants import check, run
+from rows import requests as requests_table
 
 from models.strict_yaml import InputError, load_yaml
+from sim.analysis.metrics import Window
+from sim.analysis.steady import window, without_warmup
 from sim.engine.simulate import simulate
 from sim.run_tables import request_columns
 from sim.scenario.build import build
@@ -361,6 +364,19 @@ def test_rates_count_all_turns_of_the_sessions_begun() -> None:
         assert row["req_per_s"] == pytest.approx(8, rel=0.06)
         assert not row["saturated"]
         assert not row["short_run"]
+
+
+def test_the_time_until_sessions_are_under_way_is_warm_up() -> None:
+    # A session a second; its second turn comes 50 s after the first, and takes 3 s.
+    began = np.repeat(np.arange(500.0), 2)
+    turn = np.tile([0, 1], 500)
+    table = requests_table(1000, session=np.arange(1000) - turn, arrival_s=began + 50 * turn)
+    for name in ("schedule_s", "first_token_s", "finish_s"):
+        table[name] = table["arrival_s"] + {"schedule_s": 0, "first_token_s": 1}.get(name, 3)
+    kept = without_warmup(table)
+    assert kept["arrival_s"].min() == 53
+    assert window(kept) == Window(53, 499)
+    assert len(without_warmup(requests_table(1000))["id"]) == 1000
 
 
 def test_a_run_that_ends_as_its_first_sessions_do_is_short() -> None:
