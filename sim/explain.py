@@ -75,10 +75,8 @@ def steady_batch(setup: Setup, workload: Workload, sample: Requests, context: in
     """
     arrivals, most = workload.arrivals, setup.rules.max_num_seqs
     output_tokens, sessions = float(sample.output_tokens.mean()), float((sample.turn == 0).mean())
-    users = think_s = 0.0
-    if isinstance(arrivals, ClosedLoop):
-        users = arrivals.users
-        think_s = float(sample.think_s.mean()) + sessions * arrivals.think_s
+    users = arrivals.users if isinstance(arrivals, ClosedLoop) else 0
+    think_s = float(sample.think_s.mean())
     for n in range(1, most + 1):
         busy_s = output_tokens * setup.step_time.decode(n, n * context) / setup.law.tau
         rate = users / (busy_s + think_s) if users else arrivals.busy_rate_per_s / sessions
