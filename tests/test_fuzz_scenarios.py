@@ -71,7 +71,7 @@ def check_accepted(file: ScenarioFile) -> None:
     assert [point.values for point in back.points] == [p.values for p in file.points]
 
 
-@fuzz(150)
+@fuzz(100)
 @given(whole_scenarios())
 def test_what_fits_the_schema_loads_and_survives_a_file_or_is_refused(data: dict[str, Any]) -> None:
     file = loaded(Document(data, "what-if.yaml", {"": 1}))
@@ -126,7 +126,7 @@ def is_small(file: ScenarioFile) -> bool:
     return len(file.points) == 1 and bool(most)
 
 
-@fuzz(80)
+@fuzz(60)
 @given(small_scenarios())
 def test_what_is_accepted_runs_to_the_end(data: dict[str, Any]) -> None:
     file = loaded(Document(data, "what-if.yaml", {"": 1}))
@@ -209,7 +209,7 @@ def corrupted(draw: st.DrawFn) -> dict[str, Any]:
     return data
 
 
-@fuzz(250)
+@fuzz(150)
 @given(corrupted())
 def test_hostile_values_are_refused_or_meant(data: Any) -> None:
     file = loaded(Document(data, "what-if.yaml", {"": 1}))
@@ -218,7 +218,7 @@ def test_hostile_values_are_refused_or_meant(data: Any) -> None:
         check_accepted(file)
 
 
-@fuzz(60)
+@fuzz(40)
 @given(corrupted())
 def test_hostile_values_are_refused_in_a_file_as_well(data: Any) -> None:
     text = yaml.safe_dump(data, allow_unicode=True)
@@ -282,7 +282,7 @@ def mutilated(draw: st.DrawFn) -> str:
     return "".join(lines)
 
 
-@fuzz(250)
+@fuzz(150)
 @given(mutilated())
 def test_any_text_loads_or_is_refused(text: str) -> None:
     try:
