@@ -13,7 +13,8 @@ from scipy import integrate, optimize, stats
 from models.schema import ModelError
 from models.strict_yaml import InputError, load_yaml
 from sim.explain import explain
-from sim.scenario.arrivals import ArrivalProcess, Arrivals, ClosedLoop
+from sim.scenario.arrival_process import ArrivalProcess
+from sim.scenario.arrivals import Arrivals, ClosedLoop
 from sim.scenario.load import parse_scenario
 from sim.scenario.workload import Workload, generate
 

@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import Any
 
 from sim.analysis.verdict import number, percent
-from sim.scenario.arrivals import DAY_S
 from sim.scenario.overrides import canonical
+from sim.scenario.shapes import DAY_S
 from sim.scenario.workload import DEFAULT_REQUESTS
 
 Scenario = Mapping[str, Any]

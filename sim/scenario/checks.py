@@ -13,8 +13,9 @@ from models.schema import ModelError
 from models.strategies import Strategy
 from models.strict_yaml import InputError
 from models.transformer import Transformer
-from sim.scenario.arrivals import ClosedLoop, Ramp
+from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.schema import Model
+from sim.scenario.shapes import Ramp
 from sim.scenario.workload import MAX_REQUESTS, Workload
 
 if TYPE_CHECKING:
