@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
+from sim.analysis.lifetimes import arrival_span, lifetimes, lives_s
 from sim.analysis.metrics import Floats, Window, e2e_s, finished, queue_s, select
 from sim.tables import Columns, Status
 
@@ -97,11 +98,11 @@ def without_warmup(columns: Columns, warmup: Literal["auto"] | float = "auto") -
 
 def _filling(columns: Columns) -> int:
     """Requests sent before nine in ten sessions could have ended; at most half of all."""
-    lives_s = _lives_s(columns)
-    if len(lives_s) == len(columns["id"]) or np.isnan(lives_s).all():
+    lives = lives_s(columns)
+    if len(lives) == len(columns["id"]) or np.isnan(lives).all():
         return 0
     arrival = np.sort(columns["arrival_s"])
-    full_s = arrival[0] + np.nanquantile(lives_s, 0.9)
+    full_s = arrival[0] + np.nanquantile(lives, 0.9)
     return min(int(np.searchsorted(arrival, full_s)), len(arrival) // 2)
 
 
@@ -118,44 +119,12 @@ def window(kept: Columns) -> Window:
     return Window(whole.start_s, arrival_span(kept).end_s)
 
 
-def lifetimes(columns: Columns) -> float:
-    """How many median lifetimes the arrivals lasted; infinite if nothing finished.
-
-    A lifetime is the end-to-end time of a request; of a session it lasts from its first arrival to
-    its last finish.
-    """
-    lives_s = _lives_s(columns)
-    if np.isnan(lives_s).all():
-        return float("inf")
-    lifetime = float(np.nanmedian(lives_s))
-    return arrival_span(columns).length_s / lifetime if lifetime > 0 else float("inf")
-
-
-def _lives_s(columns: Columns) -> Floats:
-    """First arrival to last finish of every session [s]; NaN where nothing finished."""
-    _, session = np.unique(columns["session"], return_inverse=True)
-    began, ended = np.full((2, session.max(initial=-1) + 1), np.nan)
-    np.fmin.at(began, session, columns["arrival_s"])
-    np.fmax.at(ended, session, np.where(finished(columns), columns["finish_s"], np.nan))
-    lives_s: Floats = ended - began
-    return lives_s
-
-
 def short_run(columns: Columns) -> bool:
     """Whether arrivals lasted less than eight median lifetimes: hardly a steady state.
 
     A batch sent all at once has none by intention, and is not called short.
     """
     return 0.0 < lifetimes(columns) < SHORT_RUN
-
-
-def arrival_span(columns: Columns) -> Window:
-    """First to last arrival of a request that waits for no answer, or of any where all do."""
-    first = columns["id"] == columns["session"]
-    arrival = columns["arrival_s"][first if first.any() else slice(None)]
-    if not len(arrival):
-        return Window(0.0, 0.0)
-    return Window(float(arrival.min()), float(arrival.max()))
 
 
 def whole_run(columns: Columns) -> Window:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sim.analysis import metrics, steady
+from sim.analysis.lifetimes import arrival_span
 from sim.analysis.metrics import Summary, Window
 from sim.histogram import LogHistogram
 from sim.tables import Columns
@@ -52,7 +53,7 @@ def measure(
     windows = [steady.window(part) for part in kept]
     if not open_loop:
         windows = [steady.whole_run(run) for run in runs]
-    spans = [steady.arrival_span(run) for run in runs]
+    spans = [arrival_span(run) for run in runs]
     pooled, everything = _concatenate(kept), _concatenate(runs)
     full = open_loop and 2 * sum(steady.saturated(run) for run in runs) >= len(runs)
     tok_per_s = _mean(metrics.tok_per_s, runs, windows)

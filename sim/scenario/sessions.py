@@ -22,7 +22,7 @@ from sim.scenario.distributions import (
 )
 
 if TYPE_CHECKING:
-    from sim.scenario.workload import Stream
+    from sim.scenario.streams import Stream
 
 MAX_TURNS = 1000
 

@@ -2,101 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.schema import Frozen, ModelError
-from models.strict_yaml import Label as Name
 from sim.scenario.arrivals import Arrivals, ClosedLoop
-from sim.scenario.distributions import Floats, Length, Lognormal, TokenCount, word_or_number
+from sim.scenario.distributions import Floats
 from sim.scenario.requests import Prefixes, Requests
-from sim.scenario.sessions import Session, Substreams, Turns, draw_turns
+from sim.scenario.sessions import Substreams, Turns, draw_turns
+from sim.scenario.streams import Stream
 
-__all__ = ["Prefix", "Prefixes", "Requests", "Session", "Stream", "Workload", "generate"]
+__all__ = ["Prefixes", "Requests", "Stream", "Workload", "generate"]
 
 DEFAULT_REQUESTS = 1000
 MAX_REQUESTS = 20_000_000
 SHARE_TOLERANCE = 1e-6
-
-PrefixTokens = Annotated[
-    Annotated[Literal["all"], Tag("word")] | Annotated[TokenCount, Tag("number")],
-    Discriminator(word_or_number),
-]
-
-
-class Prefix(Frozen):
-    """Prompt tokens that requests of one group have in common (a system prompt, a repeat)."""
-
-    tokens: PrefixTokens = Field(
-        description="Leading prompt tokens shared in a group [tokens]; `all`: the whole prompt."
-    )
-    groups: int = Field(ge=1, le=10_000_000, description="Distinct prefixes in this stream.")
-    order: Literal["random", "cycle"] = Field(
-        default="random", description="Groups are picked at random, or one after another."
-    )
-
-
-class Stream(Frozen):
-    """One kind of traffic."""
-
-    name: Name = Field(default="all", description="Name in tables.")
-    share: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="Share of all that arrive, requests or sessions; the streams sum to 1.",
-    )
-    prompt_tokens: Length = Field(
-        default=Lognormal(mean=500, cv=0.8),
-        description="Prompt length; in a session the new tokens of each turn [tokens].",
-    )
-    output_tokens: Length = Field(
-        default=Lognormal(mean=250, cv=0.7), description="Output length [tokens]."
-    )
-    prefix: Prefix | None = Field(default=None, description="Prompt tokens requests share.")
-    domain: Name = Field(
-        default="general", description="What the text is about: acceptance may differ by domain."
-    )
-    session: Session | None = Field(
-        default=None,
-        description="Users who answer back: what arrives are sessions of several requests.",
-    )
-
-    @model_validator(mode="after")
-    def _fitting(self) -> Stream:
-        session, prefix = self.session, self.prefix
-        longest = self.prompt_tokens.longest
-        if prefix is not None and prefix.tokens != "all" and prefix.tokens > longest:
-            raise ModelError(
-                f"no prompt holds it: the longest are {longest} tokens, got {prefix.tokens}",
-                "prefix.tokens",
-            )
-        if session is None:
-            return self
-        if prefix is not None and prefix.tokens == "all":
-            raise ModelError(
-                "must be a number: turns of a session differ, got 'all'", "prefix.tokens"
-            )
-        first = self.prompt_tokens.about + self.output_tokens.about
-        if session.max_tokens is not None and session.max_tokens < first:
-            raise ModelError(
-                f"a first turn has {first:.0f} tokens on average, got {session.max_tokens}",
-                "session.max_tokens",
-            )
-        return self
-
-    @property
-    def mean_turns(self) -> float:
-        """Requests to expect of what arrives: 1 without a session."""
-        session = self.session
-        if session is None:
-            return 1.0
-        each = self.prompt_tokens.about + self.output_tokens.about
-        return min(session.turns.about, (session.max_tokens or math.inf) / each)
 
 
 class Workload(Frozen):
