@@ -120,10 +120,16 @@ def load_yaml(text: str, path: str) -> Document:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error).splitlines()[0]
-        line = None if mark is None else mark.line + 1
+        line = _line(text, getattr(error, "character", None)) if mark is None else mark.line + 1
         raise InputError(path, line, "", f"is not valid YAML: {what}") from None
-    except UnicodeError as error:
-        raise InputError(path, None, "", f"is not UTF-8: {error}") from None
+    except UnicodeEncodeError as error:
+        line = _line(text, ord(error.object[error.start]))
+        raise InputError(path, line, "", f"is not UTF-8: {error}") from None
+
+
+def _line(text: str, character: int | None) -> int | None:
+    """Line in which a character comes first; None for no character."""
+    return None if character is None else text.partition(chr(character))[0].count("\n") + 1
 
 
 def validate(model: type[M], document: Document, prefix: tuple[str | int, ...] = ()) -> M:

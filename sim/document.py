@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from sim.scenario.build import build
-from sim.scenario.distributions import Trace
 from sim.scenario.load import ScenarioFile
+from sim.scenario.trace.schema import Trace
 
 Row = dict[str, Any]
 

@@ -28,8 +28,9 @@ from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
 from sim.scenario.load import Point, ScenarioFile
+from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
-from sim.scenario.workload import Requests, generate, request_count
+from sim.scenario.workload import generate, request_count
 from sim.setup import Setup, prepare
 from sim.tables import Columns, RunTable
 

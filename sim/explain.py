@@ -9,14 +9,18 @@ import numpy as np
 
 from models.schema import ModelError
 from sim.band import step_scale
+from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.build import build
-from sim.scenario.distributions import Trace
 from sim.scenario.load import ScenarioFile
-from sim.scenario.workload import Requests, Workload, generate, request_count
+from sim.scenario.requests import Requests
+from sim.scenario.trace.schema import Trace
+from sim.scenario.workload import Workload, generate
 from sim.setup import Setup, prepare
 
 SAMPLE = 2000
 """Requests drawn to find the mean lengths of a workload."""
+
+ROUNDING = 1e-9
 
 
 class Point(NamedTuple):
@@ -45,8 +49,7 @@ def explain(
     sample = _sample(scenario.workload, scenario.run.seed)
     domains = sample.domain_names
     setups = [prepare(deployment, strategy, domains) for strategy in scenario.strategies]
-    prompt, output = float(sample.prompt_tokens.mean()), float(sample.output_tokens.mean())
-    tokens = context or round(prompt + output / 2)
+    tokens = context or round(float((sample.prompt_tokens + sample.output_tokens / 2).mean()))
     plain = setups[scenario.baseline]
     asked = batch or steady_batch(plain, scenario.workload, sample, tokens)
     at = Point(min(asked, *(_largest_batch(setup, tokens) for setup in setups)), tokens)
@@ -61,34 +64,35 @@ def explain(
 
 def _sample(workload: Workload, seed: int) -> Requests:
     """Enough requests for their mean lengths; of a trace all, for its parts may differ."""
-    if isinstance(workload.arrivals, Trace):
-        return generate(workload, seed, 0)
-    few = min(request_count(workload, seed), max(SAMPLE, getattr(workload.arrivals, "users", 1)))
-    return generate(workload.model_copy(update={"requests": few}), seed, 0)
+    trace = isinstance(workload.arrivals, Trace)
+    if not trace and workload.expected_requests > 2 * SAMPLE:
+        workload = workload.model_copy(update={"requests": SAMPLE, "duration_s": None})
+    return generate(workload, seed, 0)
 
 
 def steady_batch(setup: Setup, workload: Workload, sample: Requests, context: int) -> int:
     """Sequences decoding in the steady state, by Little's law; at most the engine's limit.
 
-    Solves ``n = rate output t_step(n) / tau``, prefill left out, by walking up from one.
+    Solves ``n = rate output t_step(n) / tau``, prefill left out, by walking up from one; the users
+    of a closed loop send at a rate of ``users / (output t_step(n) / tau + think)``. A day counts
+    at its peak, a ramp at its busier end.
     """
-    replicas, most = setup.deployment.replicas, setup.rules.max_num_seqs
-    users: int | None = getattr(workload.arrivals, "users", None)
-    if users is not None:
-        return max(1, min(round(users / replicas), most))
-    tokens_per_s = _rate_per_s(workload, sample) / replicas * float(sample.output_tokens.mean())
+    arrivals, most = workload.arrivals, setup.rules.max_num_seqs
+    output_tokens = float(sample.output_tokens.mean())
+    users = arrivals.users if isinstance(arrivals, ClosedLoop) else 0
+    think_s = float(sample.think_s.mean())
     for n in range(1, most + 1):
-        tpot = setup.step_time.decode(n, n * context) / setup.law.tau
-        if n >= tokens_per_s * tpot:
+        busy_s = output_tokens * setup.step_time.decode(n, n * context) / setup.law.tau
+        rate = users / (busy_s + think_s) if users else _rate_per_s(workload, sample)
+        if n >= rate * busy_s / setup.deployment.replicas - ROUNDING:
             return n
     return most
 
 
 def _rate_per_s(workload: Workload, sample: Requests) -> float:
-    """Arrivals a second as asked for, or else as they come."""
-    asked = getattr(workload.arrivals, "rate_per_s", None)
-    if asked is not None:
-        return float(asked)
+    """Requests a second where there are most; of a trace, as they come."""
+    if not isinstance(workload.arrivals, Trace):
+        return workload.arrivals.busy_rate_per_s / float((sample.turn == 0).mean())
     span_s = float(sample.arrival_s[-1] - sample.arrival_s[0])
     return len(sample) / span_s if span_s else math.inf
 

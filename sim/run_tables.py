@@ -8,7 +8,7 @@ import numpy as np
 
 from sim.engine.recorder import Recorder
 from sim.engine.step_rows import StepRow
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Requests
 from sim.tables import STEPS, Columns, Status
 
 _STATUS = {status.name.lower(): int(status) for status in Status}
@@ -31,6 +31,7 @@ def request_columns(recorder: Recorder, requests: Requests) -> Columns:
     log = recorder.log
     columns: Columns = {
         "id": np.arange(log.total),
+        "session": np.arange(log.total) - requests.turn,
         "stream": requests.stream,
         "status": np.array([_STATUS[status] for status in log.status], dtype=np.int8),
         "prompt_tokens": requests.prompt_tokens,

@@ -75,7 +75,8 @@ _RUN = (
 
 REQUESTS = pa.schema(
     [
-        _field("id", _COUNT, "", "order of arrival within one run"),
+        _field("id", _COUNT, "", "sessions in order of arrival, all turns of one together"),
+        _field("session", _COUNT, "", "id of the first request of its session; often its own"),
         _field("stream", _TEXT, "", "name of the traffic stream"),
         *_RUN,
         _field("replica", _COUNT, "", "engine replica that served it"),

@@ -62,7 +62,10 @@ def check_requests(ran: Ran) -> None:
     rejected = requests["status"] == Status.REJECTED
     assert np.isnan(times[1:, rejected]).all()
     assert not np.isnan(times[:, done]).any()
-    assert (np.diff(times[0]) >= 0).all() or row["offered_req_per_s"] is None
+    heads = requests["id"] == requests["session"]
+    assert (np.diff(times[0, heads]) >= 0).all() or row["offered_req_per_s"] is None
+    turns = np.flatnonzero(~heads & done)
+    assert (times[0, turns] >= times[3, turns - 1] - ROUNDING_S)[done[turns - 1]].all()
 
 
 def check_tokens(ran: Ran) -> None:

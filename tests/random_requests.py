@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.scenario.workload import Prefixes
+from sim.scenario.requests import Prefixes
 
 SLOT_S = 2.0**-10
 SHAPES = ("nothing", "groups", "tree", "pages", "sessions")

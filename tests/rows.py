@@ -109,6 +109,7 @@ def requests(n: int, **changes: Any) -> Columns:
     arrival = np.arange(n, dtype=np.float64)
     made: Columns = {
         "id": np.arange(n),
+        "session": np.arange(n),
         "stream": np.zeros(n, dtype=np.int32),
         "replica": np.zeros(n, dtype=np.int64),
         "status": np.full(n, Status.FINISHED, dtype=np.int8),

@@ -100,6 +100,7 @@ def test_the_scenario_edited_below_is_good() -> None:
         ("warmup: auto", "warmup: 1.5", "run.warmup: must be less than 1, got 1.5"),
         ("tokens: 200", "tokens: some", "streams[0].prefix.tokens: must be one of all, got 'some'"),
         ("{p95: 0.5}", "{}", "23: slo.ttft_s: needs at least one of p50, p90, p95, p99"),
+        ("{p95: 0.5}", "{p95: 0.5, p50: 2}", "23: slo.ttft_s.p95: must be at least p50 (2), got"),
         (
             "alpha: 0.7",
             "alpha: 1.7",
@@ -176,7 +177,22 @@ def test_the_scenario_edited_below_is_good() -> None:
         (
             "kind: lognormal, mean: 500, cv: 0.8",
             "kind: fixed, value: 9, min: 5, max: 4",
-            "at least min",
+            "13: workload.streams[0].prompt_tokens.max: must be at least min (5), got 4",
+        ),
+        (
+            "mean: 500, cv: 0.8",
+            "mean: 500, cv: 0.8, max: 400",
+            "13: workload.streams[0].prompt_tokens.max: is below the mean length (500), got 400",
+        ),
+        (
+            "requests: 300",
+            "requests: 300\n  duration_s: 60",
+            "10: workload.duration_s: takes the place of requests (300): state one of them",
+        ),
+        (
+            "prefix: {tokens: 200, groups: 10}",
+            "session: {think_s: 5, turn: 4}",
+            "14: workload.streams[0].session.turn: unknown key; did you mean 'turns'?",
         ),
         # YAML that is not plain data
         ("requests: 300", "requests: !!int 300", "9: workload.requests: tags are not allowed"),

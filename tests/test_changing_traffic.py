@@ -13,7 +13,8 @@ from sim import experiment
 from sim.analysis import steady
 from sim.analysis.summary import measure
 from sim.histogram import LogHistogram
-from sim.scenario.distributions import ArrivalProcess, Poisson
+from sim.scenario.arrival_process import ArrivalProcess
+from sim.scenario.arrivals import Poisson
 from sim.scenario.load import parse_scenario
 from sim.tables import Columns, Status
 

@@ -11,8 +11,8 @@ from rows import requests
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.collect import Collector, KeptTables
-from sim.engine import recorder
-from sim.engine.recorder import StepRow, StepRows
+from sim.engine import step_rows
+from sim.engine.step_rows import StepRow, StepRows
 from sim.scenario.load import ScenarioFile, parse_scenario
 from sim.tables import STEPS, RunTable
 
@@ -66,7 +66,7 @@ def row(number: int) -> StepRow:
 def test_step_rows_leave_in_full_parts(
     monkeypatch: pytest.MonkeyPatch, count: int, parts: list[int]
 ) -> None:
-    monkeypatch.setattr(recorder, "CHUNK_STEPS", 3)
+    monkeypatch.setattr(step_rows, "CHUNK_STEPS", 3)
     got: list[list[StepRow]] = []
     rows = StepRows(got.append)
     for number in range(count):
@@ -81,7 +81,7 @@ def test_steps_of_a_run_come_before_its_requests_and_runs_come_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Re-runs for the bands are nobody's business."""
-    monkeypatch.setattr(recorder, "CHUNK_STEPS", 50)
+    monkeypatch.setattr(step_rows, "CHUNK_STEPS", 50)
     taker = Listed()
     result = experiment.run(file(), tables=[taker])
     assert (result.requests, result.steps) == ([], [])
@@ -104,7 +104,7 @@ def test_no_step_rows_are_made_where_nobody_takes_them() -> None:
 
 def test_parts_are_kept_as_one_table_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = experiment.run(file(), keep_steps=True).steps
-    monkeypatch.setattr(recorder, "CHUNK_STEPS", 7)
+    monkeypatch.setattr(step_rows, "CHUNK_STEPS", 7)
     parts = experiment.run(file(), keep_steps=True).steps
     assert len(whole) == len(parts) == 4
     for one, two in zip(whole, parts, strict=True):

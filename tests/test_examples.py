@@ -27,7 +27,8 @@ def quick(path: Path) -> list[str]:
     """Overrides that keep a run short: a closed loop still sends one request a user."""
     points = load_scenario(path).points
     loops = [getattr(point.scenario.workload.arrivals, "users", 0) for point in points]
-    return [*SHORT, f"workload.requests={max(REQUESTS, *loops)}"]
+    few = [f"workload.requests={max(REQUESTS, *loops)}", "workload.duration_s=null"]
+    return [*SHORT, *few]
 
 
 def name(path: Path) -> str:

@@ -222,7 +222,7 @@ def test_when_all_are_down_requests_wait_for_the_first_to_come_back():
 
 
 def test_the_cache_of_a_replica_dies_with_it():
-    from sim.scenario.workload import Prefixes
+    from sim.scenario.requests import Prefixes
 
     group, ends = np.ones(3, dtype=np.int64), np.full(3, 64, dtype=np.int64)
     requests = replace(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from models.schema import ModelError
-from sim.scenario.checks import check_workload
+from sim.scenario.workload_checks import check_workload
 from tests.traces import BURSTGPT_3, PLAIN, numbered, replay, workload
 
 N = 5000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -129,6 +130,13 @@ def again(scenario: Scenario) -> Scenario:
             "slo={tpot_s: {p95: 1}, classes: {'1': {ttft_s: {p95: 0.5}, attainment: 0.9}}}",
             "workload.streams=[{share: 0.5, slo_class: '1'}, {name: b, share: 0.5}]",
         ),
+        (
+            "workload.arrivals={kind: diurnal, mean_rate_per_s: 4, peak_factor: 3}",
+            "workload.duration_s=86400",
+        ),
+        ("workload.arrivals={kind: on_off, rate_per_s: 4, on_s: 20, off_s: 60}",),
+        ("workload.arrivals={kind: ramp, from_per_s: 0, to_per_s: 8, over_s: 60}",),
+        ("workload.streams=[{session: {turns: {kind: fixed, value: 4}, max_tokens: 4000}}]",),
     ],
 )
 def test_a_resolved_scenario_loads_to_an_equal_one(overrides: tuple[str, ...]) -> None:
@@ -191,6 +199,21 @@ def test_the_template_shows_every_key() -> None:
             assert f"{name}:" in text or name in ("label", "p50", "p90"), (model, name)
     for kind in strategy_types():
         assert f"kind: {kind}" in text
+
+
+def test_every_alternative_in_the_template_can_be_chosen() -> None:
+    text = commented_scenario("llama-3.1-8b", "h100_sxm", 1)
+    alternatives = re.findall(r"# (arrivals|session): (\{(?:.|\n *# )*?\})(?= *$| *#)", text, re.M)
+    kinds = set()
+    for key, value in alternatives:
+        value = re.sub(r"\n *#", " ", value)
+        place = "workload.arrivals" if key == "arrivals" else "workload.streams[0].session"
+        scenario = one(f"{place}={value}", text=text)
+        kinds.add(scenario.workload.arrivals.kind)
+        assert key == "arrivals" or scenario.workload.streams[0].session is not None
+    assert kinds >= {"poisson", "constant", "gamma", "on_off", "ramp", "diurnal", "closed_loop"}
+    longer = one("workload.requests=null", "workload.duration_s=3600", text=text)
+    assert longer.workload.expected_requests == 4 * 3600
 
 
 def test_a_template_that_cannot_run_is_refused() -> None:

@@ -103,6 +103,16 @@ def test_scalars_follow_yaml_1_2_core() -> None:
         ("# only a comment\n", "f.yaml: is empty"),
         ("x: " + "[" * 40, "f.yaml:1: is nested deeper than 30 levels"),
         ("x: [", "f.yaml:2: is not valid YAML: did not find expected node content"),
+        (
+            "x: 1\ny: é\0",
+            "f.yaml:2: is not valid YAML: unacceptable character #x0000: control characters are "
+            "not allowed",
+        ),
+        (
+            "x: 1\ny: \ud800",
+            "f.yaml:2: is not UTF-8: 'utf-8' codec can't encode character '\\ud800' in position 8: "
+            "surrogates not allowed",
+        ),
     ],
 )
 def test_traps_are_refused(text: str, message: str) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 
 from sim.analysis.verdict import number, percent
 from sim.scenario.overrides import canonical
+from sim.scenario.shapes import DAY_S
 from sim.scenario.workload import DEFAULT_REQUESTS
 
 Scenario = Mapping[str, Any]
 
 MOST_VALUES = 12
+
+_UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def deployment(scenario: Scenario) -> str:
@@ -49,8 +52,16 @@ def load(scenario: Scenario, trace: Mapping[str, Any] | None = None) -> str:
         return _replay(arrivals, trace or {}) + _streams_of(arrivals, streams)
     total = sum(stream["share"] for stream in streams)
     texts = [_stream(stream, stream["share"] / total, len(streams)) for stream in streams]
-    requests = workload.get("requests", DEFAULT_REQUESTS)
-    return f"{_arrivals(arrivals)}, {requests} requests: {'; '.join(texts)}"
+    sessions = [stream for stream in streams if stream.get("session")]
+    what = (
+        "req"
+        if not sessions
+        else "sessions"
+        if len(sessions) == len(streams)
+        else "req or sessions"
+    )
+    waits = "; answers delay later turns" if sessions else ""
+    return f"{_arrivals(arrivals, what)}, {_amount(workload)}: {'; '.join(texts)}{waits}"
 
 
 def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
@@ -119,15 +130,64 @@ def _failure(failure: Mapping[str, Any]) -> str:
     return f"replica {failure['replica']} dies at {number(failure['at_s'])} s and {then}"
 
 
-def _arrivals(arrivals: Mapping[str, Any]) -> str:
+def _amount(workload: Mapping[str, Any]) -> str:
+    """How many requests are sent, or for how long."""
+    if workload.get("duration_s") is not None:
+        return f"for {_span(workload['duration_s'])}"
+    return f"{workload.get('requests') or DEFAULT_REQUESTS} requests"
+
+
+def _arrivals(arrivals: Mapping[str, Any], what: str) -> str:
     kind = arrivals["kind"]
     if kind == "closed_loop":
         think = arrivals.get("think_s")
-        return f"{arrivals['users']} concurrent users" + (
-            f" thinking {number(think)} s" if think else ""
-        )
+        pause = f" thinking {_about(arrivals)}{_plain(think)} s" if think else ""
+        return f"{arrivals['users']} concurrent users{pause}"
+    return f"{_KINDS.get(kind, _steady)(arrivals, f'{what}/s')}"
+
+
+def _steady(arrivals: Mapping[str, Any], unit: str) -> str:
     spread = f" (cv {number(arrivals['cv'])})" if "cv" in arrivals else ""
-    return f"{kind} arrivals{spread} at {_plain(arrivals['rate_per_s'])} req/s"
+    return f"{arrivals['kind']} arrivals{spread} at {_plain(arrivals['rate_per_s'])} {unit}"
+
+
+def _diurnal(arrivals: Mapping[str, Any], unit: str) -> str:
+    spread = f" (cv {number(arrivals['cv'])})" if arrivals.get("cv", 1) != 1 else ""
+    period = arrivals.get("period_s", DAY_S)
+    day = "" if period == DAY_S else f", a day of {_span(period)}"
+    return (
+        f"diurnal arrivals{spread}, mean {_plain(arrivals['mean_rate_per_s'])} {unit}, "
+        f"peak {_plain(arrivals['peak_factor'])}x at {_clock(arrivals.get('peak_hour', 14))}, "
+        f"from {_clock(arrivals.get('start_hour', 0))}{day}"
+    )
+
+
+def _bursts(arrivals: Mapping[str, Any], unit: str) -> str:
+    share = arrivals.get("off_share")
+    lull = f" at {percent(share)} of that rate" if share else ""
+    return (
+        f"bursts of ~{_plain(arrivals['on_s'])} s, lulls of ~{_plain(arrivals['off_s'])} s{lull}, "
+        f"mean {_plain(arrivals['rate_per_s'])} {unit}"
+    )
+
+
+def _ramp(arrivals: Mapping[str, Any], unit: str) -> str:
+    ends = f"{_plain(arrivals['from_per_s'])} to {_plain(arrivals['to_per_s'])} {unit}"
+    return f"a ramp from {ends} over {_span(arrivals['over_s'])}"
+
+
+_KINDS = {"diurnal": _diurnal, "on_off": _bursts, "ramp": _ramp}
+
+
+def _clock(hour: float) -> str:
+    minutes = round(60 * hour) % (24 * 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def _span(seconds: float) -> str:
+    """A time in the largest unit that holds two of it."""
+    unit, name = next((u for u in _UNITS if seconds >= 2 * u[0]), _UNITS[-1])
+    return f"{_plain(seconds / unit)} {name}"
 
 
 def _stream(stream: Mapping[str, Any], share: float, streams: int) -> str:
@@ -135,7 +195,19 @@ def _stream(stream: Mapping[str, Any], share: float, streams: int) -> str:
     prefix = stream.get("prefix")
     shared = f", {prefix['groups']} prefixes of {prefix['tokens']}" if prefix else ""
     name = f"{percent(share)} {stream['name']} " if streams > 1 else ""
-    return f"{name}{lengths}{shared}"
+    session = stream.get("session")
+    return f"{name}{lengths}{' new' if session else ''}{shared}{_session(session)}"
+
+
+def _session(session: Mapping[str, Any] | None) -> str:
+    if not session:
+        return ""
+    turns = f", sessions of {_length(session['turns'])} turns"
+    return f"{turns}, thinking {_about(session)}{_plain(session['think_s'])} s"
+
+
+def _about(pause: Mapping[str, Any]) -> str:
+    return "~" if pause.get("think_cv") else ""
 
 
 def _length(length: Mapping[str, Any]) -> str:

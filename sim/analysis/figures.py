@@ -16,7 +16,16 @@ Row = Mapping[str, Any]
 
 Looks = Mapping[str, Look]
 
-TIMED = ("status", "arrival_s", "schedule_s", "first_token_s", "finish_s", "output_tokens")
+TIMED = (
+    "id",
+    "session",
+    "status",
+    "arrival_s",
+    "schedule_s",
+    "first_token_s",
+    "finish_s",
+    "output_tokens",
+)
 COMPARED, OVER_TIME = "Side by side", "Over simulated time"
 LATENCIES = {"ttft_s": "Time to first token", "tpot_s": "Time per output token"}
 TIMES = {
@@ -65,7 +74,7 @@ def pictures(
     shown = carried(grid.shown(rows))
     look, key = appearance(rows), grid.load_key(rows)
     along = grid.along(rows, key) if key else shown
-    warmup = document["scenario"].get("run", {}).get("warmup", "auto")
+    warmup = shown[0].get("warmup", "auto") if shown else "auto"
     measured = [
         run._replace(columns=steady.without_warmup(run.columns, warmup))
         for run in _tables(requests, shown, TIMED)

@@ -134,10 +134,15 @@ def req_per_s(columns: Columns, window: Window) -> float | None:
 
 
 def offered_req_per_s(columns: Columns, window: Window) -> float | None:
-    """Requests that arrived a second within the window [1/s]."""
+    """Requests that arrived a second within the window [1/s].
+
+    All turns of a session count where it began, however late their answers let them be sent.
+    ``columns`` is the whole table of a run.
+    """
     if window.length_s <= 0:
         return None
-    return float(_within(columns["arrival_s"], window).sum() / window.length_s)
+    began = columns["arrival_s"][np.searchsorted(columns["id"], columns["session"])]
+    return float(_within(began, window).sum() / window.length_s)
 
 
 def _within(times: Floats, window: Window) -> npt.NDArray[np.bool_]:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy import stats
 
+from sim.analysis.lifetimes import arrival_span, lifetimes, lives_s
 from sim.analysis.metrics import Floats, Window, e2e_s, finished, queue_s, select
 from sim.tables import Columns, Status
 
@@ -80,15 +81,16 @@ def without_warmup(columns: Columns, warmup: Literal["auto"] | float = "auto") -
     columns : Columns
         The request table, in any order.
     warmup : "auto" or float
-        ``auto`` finds the warm-up by MSER-5 on the end-to-end times of the finished requests; a
-        number is the share of the requests to drop, by order of arrival.
+        ``auto`` finds the warm-up by MSER-5 on the end-to-end times of the finished requests, and
+        where there are sessions leaves out the time most of them last: a run starts without any
+        under way. A number is the share of the requests to drop, by order of arrival.
     """
     order = np.argsort(columns["arrival_s"], kind="stable")
     if warmup == "auto":
         latency = e2e_s(columns)[order]
         measured = np.flatnonzero(~np.isnan(latency))
         dropped = warmup_count(latency[measured])
-        first = int(measured[dropped]) if dropped else 0
+        first = max(int(measured[dropped]) if dropped else 0, _filling(columns))
     else:
         first = int(warmup * len(order))
     kept = np.zeros(len(order), dtype=np.bool_)
@@ -96,40 +98,35 @@ def without_warmup(columns: Columns, warmup: Literal["auto"] | float = "auto") -
     return select(columns, kept)
 
 
+def _filling(columns: Columns) -> int:
+    """Requests sent before nine in ten sessions could have ended; at most half of all."""
+    lives = lives_s(columns)
+    if len(lives) == len(columns["id"]) or np.isnan(lives).all():
+        return 0
+    arrival = np.sort(columns["arrival_s"])
+    full_s = arrival[0] + np.nanquantile(lives, 0.9)
+    return min(int(np.searchsorted(arrival, full_s)), len(arrival) // 2)
+
+
 def window(kept: Columns) -> Window:
     """The stretch throughput of an open loop is measured over: first to last arrival kept.
 
-    Where that is shorter than two median end-to-end times (a burst, a handful of requests) there
-    is no steady stretch, and the window runs to the last finish.
+    Sessions end it where the last of them begins: only late turns arrive after. Where it is
+    shorter than two median lifetimes (a burst, a handful of requests) there is no steady stretch,
+    and the window runs to the last finish.
     """
     whole = whole_run(kept)
     if not whole.length_s or lifetimes(kept) < SHORT_WINDOW:
         return whole
-    return Window(whole.start_s, float(kept["arrival_s"].max()))
-
-
-def lifetimes(columns: Columns) -> float:
-    """How many median end-to-end times the arrivals lasted; infinite if nothing finished."""
-    latency = e2e_s(columns)[finished(columns)]
-    if not latency.size:
-        return float("inf")
-    span, lifetime = float(np.ptp(columns["arrival_s"])), float(np.median(latency))
-    return span / lifetime if lifetime > 0 else float("inf")
+    return Window(whole.start_s, arrival_span(kept).end_s)
 
 
 def short_run(columns: Columns) -> bool:
-    """Whether arrivals lasted less than eight median end-to-end times: hardly a steady state.
+    """Whether arrivals lasted less than eight median lifetimes: hardly a steady state.
 
     A batch sent all at once has none by intention, and is not called short.
     """
     return 0.0 < lifetimes(columns) < SHORT_RUN
-
-
-def arrival_span(columns: Columns) -> Window:
-    """First to last arrival."""
-    if not len(columns["arrival_s"]):
-        return Window(0.0, 0.0)
-    return Window(float(columns["arrival_s"].min()), float(columns["arrival_s"].max()))
 
 
 def whole_run(columns: Columns) -> Window:
@@ -162,9 +159,11 @@ def saturated(columns: Columns) -> bool:
     The last condition tells a queue that grows from a run too short to fill up: there the backlog
     still rises, yet nobody waits longer. The limits are a compromise: the backlog of a stable
     M/M/1 queue at load 0.8 passes 40 of 2,000 requests with probability 1e-4, at load 1.1 it grows
-    to about 180. Requests that gave up are left out: rejected, timed out, lost with a replica.
+    to about 180. Requests that gave up (rejected, timed out, lost with a replica) are left out, and
+    so are late turns sent after the last session began.
     """
-    served = _stayed(columns)
+    stayed = _stayed(columns)
+    served = _while_begun(stayed)
     if len(served["arrival_s"]) < MSER_BATCH:
         return False
     if _cut_off(served):
@@ -175,7 +174,7 @@ def saturated(columns: Columns) -> bool:
     middle = 0.5 * (arrival[0] + arrival[-1])
     first, last = _backlog(arrival, finish, middle), _backlog(arrival, finish, arrival[-1])
     sure = last - first > SURE_GROWTH * np.sqrt(first + last)
-    settled = lifetimes(served) > 2 * SETTLED
+    settled = lifetimes(stayed) > 2 * SETTLED
     later = select(served, served["arrival_s"] > middle)
     return bool(sure and settled) or _waits_grow(later)
 
@@ -220,8 +219,14 @@ def _cut_off(served: Columns) -> bool:
 
 def unsettled(columns: Columns) -> bool:
     """Whether an open-loop run shows no steady state: too short, or its backlog still grows."""
-    served = _stayed(columns)
-    return short_run(served) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
+    stayed = _stayed(columns)
+    served = _while_begun(stayed)
+    return short_run(stayed) or (len(served["arrival_s"]) > 0 and _backlog_grows(served))
+
+
+def _while_begun(columns: Columns) -> Columns:
+    """The requests sent while sessions still began."""
+    return select(columns, columns["arrival_s"] <= arrival_span(columns).end_s)
 
 
 def _backlog_grows(served: Columns) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sim.analysis import metrics, steady
+from sim.analysis.lifetimes import arrival_span
 from sim.analysis.metrics import NO_LATENCY, Window
 from sim.analysis.slo import goodput_req_s, objectives, row_slo
 from sim.analysis.streams import Kind, by_stream
@@ -89,6 +90,7 @@ def measure(
         **metrics.counts(everything),
         "resent": metrics.resent(everything),
         "saturated": full,
+        "warmup": warmup,
         "measured": len(pooled["arrival_s"]),
         "short_run": stationary
         and any(steady.unsettled(run) if open_loop else steady.short_run(run) for run in runs),
@@ -108,7 +110,7 @@ def _rates(
     runs: Sequence[Columns], over: Sequence[Window], gpus: int, open_loop: bool
 ) -> dict[str, float | None]:
     """Throughput over the windows given; offered and served while requests arrived."""
-    spans = [steady.arrival_span(run) for run in runs]
+    spans = [arrival_span(run) for run in runs]
     tok_per_s = _mean(metrics.tok_per_s, runs, over)
     return {
         "tok_per_s_per_gpu": None if tok_per_s is None else tok_per_s / gpus,

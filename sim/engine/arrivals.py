@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Requests
 
 
 class Arrivals:

@@ -12,7 +12,7 @@ from models.acceptance import Law
 from sim.engine.path import Counts, Totals, flat_path
 from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Requests
 
 CHUNK = 128
 

@@ -19,7 +19,7 @@ from sim.engine.router import Router
 from sim.engine.rules import Rules
 from sim.engine.step_cost import StepCost
 from sim.engine.step_rows import OnSteps
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Requests
 
 
 @dataclass(frozen=True)

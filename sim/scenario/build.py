@@ -19,11 +19,11 @@ from sim.scenario.checks import (
     check_fleet,
     check_split,
     check_strategies,
-    check_workload,
 )
 from sim.scenario.dump import plain
 from sim.scenario.fleet import Client, Failure, RouterPolicy
 from sim.scenario.schema import Scenario
+from sim.scenario.workload_checks import check_workload
 
 LONGEST_DEFAULT_TOKENS = 32_768
 

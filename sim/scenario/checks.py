@@ -13,9 +13,8 @@ from models.schema import ModelError
 from models.strategies import Strategy
 from models.strict_yaml import InputError
 from models.transformer import Transformer
-from sim.scenario.distributions import ClosedLoop, Trace
 from sim.scenario.schema import Model, Scenario, Slo
-from sim.scenario.workload import DEFAULT_REQUESTS, Stream, Workload
+from sim.scenario.streams import Stream
 
 if TYPE_CHECKING:
     from sim.scenario.build import Deployment
@@ -68,27 +67,6 @@ def check_split(
             raise ModelError(
                 f"profile {profile.name} has all-reduce constants for {sizes}, got {model.tp}"
             )
-
-
-def check_workload(workload: Workload) -> None:
-    """Refuse a closed loop with users who never send anything, and a trace that has no meaning.
-
-    Raises
-    ------
-    InputError
-        For bad lines of a trace.
-    ModelError
-        With the dotted key at fault.
-    """
-    arrivals, requests = workload.arrivals, workload.requests or DEFAULT_REQUESTS
-    if isinstance(arrivals, ClosedLoop) and requests < arrivals.users:
-        raise ModelError(
-            f"must be at least the {arrivals.users} users, got {requests}", "workload.requests"
-        )
-    if isinstance(arrivals, Trace):
-        from sim.scenario.trace.replay import check_replay
-
-        check_replay(workload, arrivals)
 
 
 def check_fleet(scenario: Scenario, replicas: int) -> None:

@@ -1,20 +1,21 @@
-"""When requests arrive and how long they are: every distribution a scenario can name."""
+"""How long requests are: every distribution of lengths and pauses a scenario can name."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from models.schema import Frozen
+from models.schema import Frozen, ModelError
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MAX_TOKENS = 10_000_000
+LEAST_SPREAD = 0.01
 
 TokenCount = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 MeanTokens = Annotated[float, Field(ge=1, le=MAX_TOKENS)]
@@ -27,136 +28,22 @@ def word_or_number(value: object) -> str:
     return "word" if isinstance(value, str) else "number"
 
 
-class ArrivalProcess(Frozen):
-    """Base of all arrival processes.
-
-    ``stationary``: their rate does not change with time, so a run can settle.
-    """
-
-    stationary: ClassVar[bool] = True
-    kind: str
-
-    def times(self, rng: np.random.Generator, n: int) -> Floats:
-        """Arrival instants of ``n`` requests, ascending [s], shape (n,)."""
-        raise NotImplementedError
+def _spread(value: float) -> float:
+    if 0 < value < LEAST_SPREAD:
+        raise ValueError(f"must be 0 or at least {LEAST_SPREAD}")
+    return value
 
 
-class Poisson(ArrivalProcess):
-    """Memoryless arrivals: exponential gaps, never cut."""
-
-    kind: Literal["poisson"] = Field(default="poisson", description="Memoryless arrivals.")
-    rate_per_s: Rate = Field(description="Mean arrivals a second [1/s].")
-
-    def times(self, rng: np.random.Generator, n: int) -> Floats:
-        """Arrival instants [s]; the first comes one gap after zero."""
-        return np.cumsum(rng.standard_exponential(n)) / self.rate_per_s
+Spread = Annotated[float, Field(ge=LEAST_SPREAD, le=100)]
+ThinkSpread = Annotated[float, Field(ge=0, le=100), AfterValidator(_spread)]
 
 
-class Constant(ArrivalProcess):
-    """Evenly spaced arrivals, the first at zero."""
-
-    kind: Literal["constant"] = Field(
-        default="constant", description="Evenly spaced arrivals, the first at zero."
-    )
-    rate_per_s: Rate = Field(description="Arrivals a second [1/s].")
-
-    def times(self, rng: np.random.Generator, n: int) -> Floats:
-        """Arrival instants [s]; ``rng`` is not used."""
-        return np.arange(n, dtype=np.float64) / self.rate_per_s
-
-
-class Gamma(ArrivalProcess):
-    """Gamma-distributed gaps: burstier than Poisson above cv 1, more even below."""
-
-    kind: Literal["gamma"] = Field(
-        default="gamma", description="Gamma gaps: bursty above cv 1, even below."
-    )
-    rate_per_s: Rate = Field(description="Mean arrivals a second [1/s].")
-    cv: float = Field(
-        ge=0.01,
-        le=100,
-        description="Standard deviation of the gaps over their mean; 1 is Poisson.",
-    )
-
-    def times(self, rng: np.random.Generator, n: int) -> Floats:
-        """Arrival instants [s]; the first comes one gap after zero."""
-        shape = self.cv**-2
-        return np.cumsum(rng.standard_gamma(shape, n)) / (shape * self.rate_per_s)
-
-
-class ClosedLoop(ArrivalProcess):
-    """Users who send the next request only after the answer to the last."""
-
-    kind: Literal["closed_loop"] = Field(
-        default="closed_loop", description="A fixed number of users, each waiting for its answer."
-    )
-    users: int = Field(ge=1, le=1_000_000, description="Concurrent users.")
-    think_s: Seconds = Field(
-        default=0.0, description="Pause between an answer and the user's next request [s]."
-    )
-    stagger_s: Seconds = Field(
-        default=0.0, description="First requests are spread evenly over this time [s]."
-    )
-
-    def times(self, rng: np.random.Generator, n: int) -> Floats:
-        """First requests of the users [s], then NaN: those instants follow from the answers."""
-        times = np.full(n, np.nan)
-        first = min(self.users, n)
-        times[:first] = np.arange(first) * (self.stagger_s / self.users)
-        return times
-
-
-class Trace(ArrivalProcess):
-    """Arrivals and lengths as a trace file has them; nothing of them is drawn."""
-
-    stationary: ClassVar[bool] = False
-
-    kind: Literal["trace"] = Field(
-        default="trace", description="Arrivals and lengths of a recorded trace."
-    )
-    file: str = Field(
-        min_length=1,
-        description="The trace, plain or gzip, as a path relative to this file.",
-    )
-    format: Literal["auto", "azure", "burstgpt", "mooncake", "csv"] = Field(
-        default="auto", description="Which columns it has; by default told from its first line."
-    )
-    rate_scale: float = Field(
-        default=1.0,
-        gt=0,
-        le=1000,
-        description="Requests replayed for each one in the trace, over the same time.",
-    )
-    time_scale: float = Field(
-        default=1.0, gt=0, le=1e6, description="Factor on all gaps: 2 replays at half the speed."
-    )
-    from_s: Annotated[float, Field(ge=0, le=1e10)] = Field(
-        default=0.0,
-        description="Start of the part replayed, in the trace's own time since its first request; "
-        "the replay begins there [s].",
-    )
-    to_s: Annotated[float, Field(gt=0, le=1e10)] | None = Field(
-        default=None, description="End of the part replayed, likewise; default its last row [s]."
-    )
-    bad_lines: Literal["refuse", "skip"] = Field(
-        default="refuse", description="Whether lines that are no requests are errors or left out."
-    )
-    stream_from: Literal["model", "log_type", "stream"] | None = Field(
-        default=None,
-        description="Column of the trace that names each request's stream; by default streams are "
-        "drawn by share.",
-    )
-
-    @field_validator("to_s")
-    @classmethod
-    def _after_start(cls, value: float | None, info: ValidationInfo) -> float | None:
-        start = info.data.get("from_s")
-        if value is not None and start is not None and value <= start:
-            raise ValueError(f"must be after from_s ({start:g})")
-        return value
-
-
-Arrivals = Annotated[Poisson | Constant | Gamma | ClosedLoop | Trace, Field(discriminator="kind")]
+def pauses(rng: np.random.Generator, n: int, mean_s: float, cv: float) -> Floats:
+    """Draw ``n`` gamma pauses of a mean and a spread over it, 0 for constant [s]."""
+    if not cv:
+        return np.full(n, mean_s)
+    shape = cv**-2
+    return rng.standard_gamma(shape, n) * (mean_s / shape)
 
 
 class LengthDistribution(Frozen):
@@ -170,13 +57,25 @@ class LengthDistribution(Frozen):
         default=None, description="Longer draws are cut to this [tokens]; nothing is cut without."
     )
 
-    @field_validator("max")
-    @classmethod
-    def _ordered(cls, value: int | None, info: ValidationInfo) -> int | None:
-        lower = info.data.get("min")
-        if value is not None and lower is not None and value < lower:
-            raise ValueError(f"must be at least min ({lower})")
-        return value
+    @model_validator(mode="after")
+    def _centred(self) -> Self:
+        if self.max is not None and self.min is not None and self.max < self.min:
+            raise ModelError(f"must be at least min ({self.min}), got {self.max}", "max")
+        if self.min is not None and self.about < self.min:
+            raise ModelError(f"is above the mean length ({self.about:g}), got {self.min}", "min")
+        if self.max is not None and self.about > self.max:
+            raise ModelError(f"is below the mean length ({self.about:g}), got {self.max}", "max")
+        return self
+
+    @property
+    def about(self) -> float:
+        """Mean length before any is cut [tokens]."""
+        raise NotImplementedError
+
+    @property
+    def longest(self) -> int:
+        """No length is above this [tokens]."""
+        return MAX_TOKENS if self.max is None else self.max
 
     def sample(self, rng: np.random.Generator, n: int) -> Ints:
         """Draw ``n`` lengths [tokens], shape (n,)."""
@@ -193,6 +92,16 @@ class Fixed(LengthDistribution):
     kind: Literal["fixed"] = Field(default="fixed", description="Every length the same.")
     value: TokenCount = Field(description="The length [tokens].")
 
+    @property
+    def about(self) -> float:
+        """The length [tokens]."""
+        return float(self.value)
+
+    @property
+    def longest(self) -> int:
+        """The length [tokens]."""
+        return self.value
+
     def _draw(self, rng: np.random.Generator, n: int) -> Floats:
         return np.full(n, float(self.value))
 
@@ -203,6 +112,11 @@ class Normal(LengthDistribution):
     kind: Literal["normal"] = Field(default="normal", description="Normal lengths.")
     mean: MeanTokens = Field(description="Mean length [tokens].")
     sd: float = Field(ge=0, le=MAX_TOKENS, description="Standard deviation [tokens].")
+
+    @property
+    def about(self) -> float:
+        """Mean length before any is cut [tokens]."""
+        return self.mean
 
     def _draw(self, rng: np.random.Generator, n: int) -> Floats:
         return self.mean + self.sd * rng.standard_normal(n)
@@ -219,6 +133,11 @@ class Lognormal(LengthDistribution):
     kind: Literal["lognormal"] = Field(default="lognormal", description="Lognormal lengths.")
     mean: MeanTokens = Field(description="Arithmetic mean length [tokens].")
     cv: float = Field(ge=0, le=10, description="Standard deviation over mean.")
+
+    @property
+    def about(self) -> float:
+        """Mean length before any is cut [tokens]."""
+        return self.mean
 
     def _draw(self, rng: np.random.Generator, n: int) -> Floats:
         variance = math.log1p(self.cv**2)
@@ -250,6 +169,16 @@ class Empirical(LengthDistribution):
         if weights is not None and sum(weights) <= 0:
             raise ValueError("must not all be zero")
         return weights
+
+    @property
+    def about(self) -> float:
+        """Mean length before any is cut [tokens]."""
+        return float(np.average(self.values, weights=self.weights))
+
+    @property
+    def longest(self) -> int:
+        """The longest length seen, cut [tokens]."""
+        return min(max(self.values), super().longest)
 
     def _draw(self, rng: np.random.Generator, n: int) -> Floats:
         weights = np.ones(len(self.values)) if self.weights is None else np.array(self.weights)

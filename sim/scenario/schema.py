@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from models.schema import Dtype, Fraction, Frozen, KvDtype
+from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
 from sim.scenario.distributions import Seconds, word_or_number
@@ -114,9 +115,14 @@ class Bounds(Frozen):
     p99: Bound | None = Field(default=None, description="Bound on the 99th percentile [s].")
 
     @model_validator(mode="after")
-    def _some(self) -> Bounds:
-        if all(bound is None for bound in (self.p50, self.p90, self.p95, self.p99)):
+    def _rising(self) -> Bounds:
+        every = {name: getattr(self, name) for name in Bounds.model_fields}
+        stated = [(name, bound) for name, bound in every.items() if bound is not None]
+        if not stated:
             raise ValueError("needs at least one of p50, p90, p95, p99")
+        for (lower, least), (name, bound) in itertools.pairwise(stated):
+            if bound < least:
+                raise ModelError(f"must be at least {lower} ({least:g}), got {bound:g}", name)
         return self
 
 

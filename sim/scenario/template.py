@@ -45,7 +45,11 @@ workload:
   arrivals: {{kind: poisson, rate_per_s: 4}}
   # arrivals: {{kind: constant, rate_per_s: 4}}
   # arrivals: {{kind: gamma, rate_per_s: 4, cv: 2}}              # bursty above cv 1
-  # arrivals: {{kind: closed_loop, users: 32, think_s: 0, stagger_s: 2}}
+  # arrivals: {{kind: on_off, rate_per_s: 4, on_s: 20, off_s: 60, off_share: 0.1}}   # bursts
+  # arrivals: {{kind: ramp, from_per_s: 1, to_per_s: 8, over_s: 600}}
+  # arrivals: {{kind: diurnal, mean_rate_per_s: 4, peak_factor: 2, peak_hour: 14, start_hour: 0,
+  #            period_s: 86400, cv: 1}}                           # cv: of the gaps, 1 is Poisson
+  # arrivals: {{kind: closed_loop, users: 32, think_s: 5, think_cv: 1, stagger_s: 2}}
   # arrivals:                     # a recorded trace: arrivals and lengths, so streams give none
   #   kind: trace
   #   file: traces/mine.csv       # plain or gzip
@@ -57,6 +61,7 @@ workload:
   #   bad_lines: refuse           # or skip
   #   stream_from: model          # column that names the stream: model, log_type or stream
   requests: 1000                  # in one replication; a closed loop needs many a user
+  # duration_s: 3600              # in place of requests: all that arrives until then
   # sampling: default             # greedy, top_p, or as the model's own config says
   streams:                        # shares sum to 1
     - name: chat
@@ -65,6 +70,8 @@ workload:
       output_tokens: {{kind: lognormal, mean: 250, cv: 0.7}}
       prefix: {{tokens: 200, groups: 10, order: random}}         # shared system prompts; or
                                   # {{tokens: all, groups: 100, order: cycle}}: prompts recur
+      # session: {{turns: {{kind: lognormal, mean: 3.5, cv: 1}}, think_s: 10, think_cv: 1,
+      #           max_tokens: 8192}}  # prompts grow by prompt_tokens a turn; rates count sessions
     - name: sql
       share: 0.3
       prompt_tokens: {{kind: normal, mean: 900, sd: 100}}        # or {{kind: fixed, value: 900}}

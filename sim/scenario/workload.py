@@ -2,88 +2,52 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
-    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
-    Tag,
     ValidationInfo,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
-from models.schema import Frozen
-from models.strict_yaml import Label as Name
-from sim.scenario.distributions import (
-    Arrivals,
-    ClosedLoop,
-    Floats,
-    Ints,
-    Length,
-    Lognormal,
-    TokenCount,
-    Trace,
-    word_or_number,
-)
+from models.schema import Frozen, ModelError
+from sim.scenario.arrivals import Arrivals, ClosedLoop
+from sim.scenario.distributions import Floats
 from sim.scenario.fleet import Client
+from sim.scenario.requests import Prefixes, Requests
+from sim.scenario.sessions import Substreams, Turns, draw_turns
+from sim.scenario.streams import Stream
+from sim.scenario.trace.schema import Trace
 
-SHARE_TOLERANCE = 1e-6
+__all__ = ["Prefixes", "Requests", "Stream", "Workload", "generate"]
+
 DEFAULT_REQUESTS = 1000
 MAX_REQUESTS = 20_000_000
-
-PrefixTokens = Annotated[
-    Annotated[Literal["all"], Tag("word")] | Annotated[TokenCount, Tag("number")],
-    Discriminator(word_or_number),
-]
-
-
-class Prefix(Frozen):
-    """Prompt tokens that requests of one group have in common (a system prompt, a repeat)."""
-
-    tokens: PrefixTokens = Field(
-        description="Leading prompt tokens shared in a group [tokens]; `all`: the whole prompt."
-    )
-    groups: int = Field(ge=1, le=10_000_000, description="Distinct prefixes in this stream.")
-    order: Literal["random", "cycle"] = Field(
-        default="random", description="Groups are picked at random, or one after another."
-    )
-
-
-class Stream(Frozen):
-    """One kind of traffic."""
-
-    name: Name = Field(default="all", description="Name in tables.")
-    share: float = Field(
-        default=1.0, gt=0, le=1, description="Share of all requests; the streams sum to 1."
-    )
-    prompt_tokens: Length = Field(
-        default=Lognormal(mean=500, cv=0.8), description="Prompt length [tokens]."
-    )
-    output_tokens: Length = Field(
-        default=Lognormal(mean=250, cv=0.7), description="Output length [tokens]."
-    )
-    prefix: Prefix | None = Field(default=None, description="Prompt tokens requests share.")
-    domain: Name = Field(
-        default="general", description="What the text is about: acceptance may differ by domain."
-    )
-    slo_class: Name | None = Field(
-        default=None,
-        description="Class of `slo.classes` it must hold; default the bounds outside of them.",
-    )
+SHARE_TOLERANCE = 1e-6
 
 
 class Workload(Frozen):
     """What is sent to the servers."""
 
     arrivals: Arrivals = Field(description="When requests arrive.")
-    requests: Annotated[int, Field(ge=1, le=MAX_REQUESTS)] | None = Field(
+    requests: int | None = Field(
         default=None,
-        description="Requests sent in one replication; default 1000, or all of a trace.",
+        ge=1,
+        le=MAX_REQUESTS,
+        description="Requests sent in one replication, all turns of sessions counted; the last "
+        f"session may be cut short. Default {DEFAULT_REQUESTS}, or all of a trace.",
+    )
+    duration_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e8,
+        description="In place of `requests`: whatever arrives until then, and all turns of the "
+        "sessions begun [s].",
     )
     sampling: Literal["default", "greedy", "top_p"] = Field(
         default="default",
@@ -121,107 +85,65 @@ class Workload(Frozen):
                     del stream[key]
         return data
 
+    @model_validator(mode="after")
+    def _one_end(self) -> Workload:
+        if self.duration_s is not None and isinstance(self.arrivals, Trace):
+            raise ModelError(
+                f"is not for a trace: state its to_s, got {self.duration_s:g}", "duration_s"
+            )
+        if self.requests is not None and self.duration_s is not None:
+            raise ModelError(
+                f"takes the place of requests ({self.requests}): state one of them, "
+                f"got {self.duration_s:g}",
+                "duration_s",
+            )
+        return self
+
     @property
     def domain_names(self) -> tuple[str, ...]:
         """Domains of the streams, each once, in order of first mention."""
         return tuple(dict.fromkeys(stream.domain for stream in self.streams))
 
+    @property
+    def mean_turns(self) -> float:
+        """Requests to expect of what arrives: 1 without sessions."""
+        total = sum(stream.share for stream in self.streams)
+        return sum(stream.share * stream.mean_turns for stream in self.streams) / total
 
-class Prefixes(NamedTuple):
-    """Prompt tokens that requests share, as a chain of nodes a request.
-
-    Request r owns nodes ``[offsets[r]:offsets[r + 1]]``; the first starts with its prompt, each
-    other where the one before ends. Equal keys mean equal tokens, equal start and end, and equal
-    nodes before.
-
-    Attributes
-    ----------
-    offsets : int64, shape (n + 1,)
-    keys : int64, shape (nodes,)
-        Above zero.
-    ends : int64, shape (nodes,)
-        Prompt tokens up to the end of the node, ascending within a request [tokens].
-    """
-
-    offsets: Ints
-    keys: Ints
-    ends: Ints
-
-    @classmethod
-    def of_groups(cls, group: Ints, tokens: Ints) -> Prefixes:
-        """At most one node a request: its group (0: none), shared up to ``tokens``."""
-        member = group > 0
-        offsets = np.concatenate([[0], np.cumsum(member)]).astype(np.int64)
-        return cls(offsets, group[member], tokens[member])
+    @property
+    def expected_requests(self) -> int:
+        """Requests of one replication; their mean number where a duration sets it."""
+        if self.duration_s is None:
+            return self.requests or DEFAULT_REQUESTS
+        return round(self.arrivals.mean_count(self.duration_s) * self.mean_turns)
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """All requests of one replication; every array has shape (n,).
-
-    A request is its row, which is its id. Sessions are rows one after another; their first rows
-    are in order of arrival.
-
-    Attributes
-    ----------
-    arrival_s : float64
-        Arrival [s]; NaN where it follows from an answer: later turns of a session, and in a closed
-        loop all sessions but the first ``users``.
-    stream, domain : int
-        Index into ``stream_names`` and ``domain_names``.
-    prompt_tokens, output_tokens : int64
-        Lengths, at least 1 [tokens].
-    prefixes : Prefixes
-        Leading prompt tokens shared with other requests.
-    keeps : int64
-        Key under which all a request computed past its own prefix, ``prompt + output - 1`` tokens,
-        is found once it has finished; 0 when nobody will look.
-    turn : int64
-        Place in its session; above 0 it is sent ``think_s`` after the row before was answered.
-    think_s : float64
-        Pause between the answer a request waits for and its being sent [s].
-    users : int or None
-        Concurrent users of a closed loop; None when first turns arrive at times of their own.
-    """
-
-    arrival_s: Floats
-    stream: NDArray[np.int32]
-    prompt_tokens: Ints
-    output_tokens: Ints
-    domain: Ints
-    prefixes: Prefixes
-    keeps: Ints
-    turn: Ints
-    think_s: Floats
-    users: int | None
-    stream_names: tuple[str, ...]
-    domain_names: tuple[str, ...]
-
-    def __len__(self) -> int:
-        """Return the number of requests."""
-        return len(self.prompt_tokens)
+_PURPOSES = (
+    "arrivals",
+    "streams",
+    "prompt_tokens",
+    "output_tokens",
+    "prefixes",
+    "turns",
+    "think",
+    "users",
+)
 
 
-class _Prompts(NamedTuple):
-    tokens: Ints
-    group: Ints
-    prefix_tokens: Ints
-
-
-_PURPOSES = ("arrivals", "streams", "prompt_tokens", "output_tokens", "prefixes")
-
-
-def _rng(seed: int, replication: int, purpose: str, stream: int = 0) -> np.random.Generator:
-    """Make the generator of one purpose: no other purpose or stream can shift its numbers."""
-    key = (replication, _PURPOSES.index(purpose), stream)
+def _rng(
+    seed: int, replication: int, purpose: str, stream: int = 0, turn: int = 0
+) -> np.random.Generator:
+    """Make the generator of one purpose: no other purpose, stream or turn can shift its numbers."""
+    key = (replication, _PURPOSES.index(purpose), stream, *([turn] if turn else []))
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
 def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
     """Draw the requests of one replication, or take them from a trace.
 
-    Arrivals, stream choice, lengths and prefixes have substreams of their own, the last three
-    one for each stream, so changing one never moves another; strategies share them all.
+    Arrivals, stream choice, lengths, prefixes, turns and pauses have substreams of their own, all
+    but the first two one for each stream, so changing one never moves another; strategies share
+    them all. More requests, or a longer duration, begin with the same ones.
 
     Parameters
     ----------
@@ -229,36 +151,42 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
         What to draw.
     seed, replication : int
         The same pair always gives the same requests.
+
+    Raises
+    ------
+    ModelError
+        If no request arrives in the duration, too many do, or arrivals end too soon.
     """
     if isinstance(workload.arrivals, Trace):
         from sim.scenario.trace.replay import replayed
 
         return replayed(workload, workload.arrivals, seed, replication)
-    n = request_count(workload, seed, replication)
-    stream = _choose_streams(workload, n, _rng(seed, replication, "streams"))
-    prompt_tokens, output_tokens, group, prefix_tokens, domain = np.zeros((5, n), dtype=np.int64)
-    domains, groups_before = workload.domain_names, 0
-    for index, kind in enumerate(workload.streams):
-        (mine,) = np.nonzero(stream == index)
-        prompts = _prompts(kind, seed, replication, index, len(mine))
-        prompt_tokens[mine] = prompts.tokens
-        group[mine] = np.where(prompts.group > 0, prompts.group + groups_before, 0)
-        prefix_tokens[mine] = prompts.prefix_tokens
-        output_rng = _rng(seed, replication, "output_tokens", index)
-        output_tokens[mine] = kind.output_tokens.sample(output_rng, len(mine))
-        domain[mine] = domains.index(kind.domain)
-        groups_before += kind.prefix.groups if kind.prefix else 0
+    rng: Substreams = partial(_rng, seed, replication)
+    if workload.duration_s is None:
+        rows = _draw_number(workload, workload.expected_requests, rng)
+        times = _times(workload, rng, int((rows.turn == 0).sum()))
+    else:
+        times = _times_until(workload, rng, workload.duration_s)
+        rows = _draw(workload, len(times), rng)
+    n, domains = len(rows.turn), workload.domain_names
+    (heads,) = np.nonzero(rows.turn == 0)
+    arrival_s, think_s = np.full(n, np.nan), rows.think_s
+    arrival_s[heads] = times
     loop = workload.arrivals if isinstance(workload.arrivals, ClosedLoop) else None
+    if loop:
+        think_s[heads] = loop.pauses(rng("users"), len(heads))
+    computed = rows.prompt_tokens + rows.output_tokens - 1
+    own_key = 1 + sum(kind.prefix.groups for kind in workload.streams if kind.prefix)
     return Requests(
-        arrival_s=workload.arrivals.times(_rng(seed, replication, "arrivals"), n),
-        stream=stream,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        domain=domain,
-        prefixes=Prefixes.of_groups(group, prefix_tokens),
-        keeps=np.zeros(n, dtype=np.int64),
-        turn=np.zeros(n, dtype=np.int64),
-        think_s=np.full(n, loop.think_s if loop else 0.0),
+        arrival_s=arrival_s,
+        stream=rows.stream.astype(np.int32),
+        prompt_tokens=rows.prompt_tokens,
+        output_tokens=rows.output_tokens,
+        domain=np.array([domains.index(kind.domain) for kind in workload.streams])[rows.stream],
+        prefixes=Prefixes.of_sessions(rows.group, rows.prefix_tokens, rows.turn, computed, own_key),
+        keeps=np.where(np.append(rows.turn[1:] > 0, False), own_key + np.arange(n), 0),
+        turn=rows.turn,
+        think_s=think_s,
         users=loop.users if loop else None,
         stream_names=tuple(kind.name for kind in workload.streams),
         domain_names=domains,
@@ -266,34 +194,55 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
 
 
 def request_count(workload: Workload, seed: int, replication: int = 0) -> int:
-    """How many requests ``generate`` makes."""
+    """How many requests ``generate`` makes; their mean number where a duration sets it."""
     if isinstance(workload.arrivals, Trace):
         from sim.scenario.trace.replay import replayed_count
 
         return replayed_count(workload, workload.arrivals, seed, replication)
-    return workload.requests or DEFAULT_REQUESTS
+    return workload.expected_requests
 
 
-def _choose_streams(workload: Workload, n: int, rng: np.random.Generator) -> NDArray[np.int32]:
-    """Stream of each request, drawn by share."""
+def _draw_number(workload: Workload, n: int, rng: Substreams) -> Turns:
+    """Draw ``n`` requests: as many sessions as that takes, the last cut short."""
+    sessions = min(n, int(1.1 * n / workload.mean_turns) + 16)
+    rows = _draw(workload, sessions, rng)
+    while len(rows.turn) < n:
+        sessions = min(n, 2 * sessions)
+        rows = _draw(workload, sessions, rng)
+    return rows.take(slice(n))
+
+
+def _draw(workload: Workload, sessions: int, rng: Substreams) -> Turns:
+    """All requests of some sessions; a stream without them has one request in each."""
     shares = np.array([kind.share for kind in workload.streams])
     edges = np.cumsum(shares / shares.sum())[:-1]
-    return np.searchsorted(edges, rng.random(n), side="right").astype(np.int32)
+    stream = np.searchsorted(edges, rng("streams").random(sessions), side="right")
+    parts, groups_before = [], 0
+    for index, kind in enumerate(workload.streams):
+        turns = draw_turns(kind, index, np.flatnonzero(stream == index), rng)
+        parts.append(turns._replace(group=turns.group + groups_before * (turns.group > 0)))
+        groups_before += kind.prefix.groups if kind.prefix else 0
+    return Turns.joined(parts).by_session()
 
 
-def _prompts(kind: Stream, seed: int, replication: int, index: int, n: int) -> _Prompts:
-    """Prompts of one stream; groups count from 1 within it."""
-    rng = _rng(seed, replication, "prompt_tokens", index)
-    prefix = kind.prefix
-    if prefix is None:
-        return _Prompts(kind.prompt_tokens.sample(rng, n), np.zeros(n, int), np.zeros(n, int))
-    if prefix.order == "cycle":
-        group = np.arange(n) % prefix.groups
-    else:
-        group = _rng(seed, replication, "prefixes", index).integers(prefix.groups, size=n)
-    if prefix.tokens == "all":
-        tokens = kind.prompt_tokens.sample(rng, prefix.groups)[group]
-        return _Prompts(tokens, group + 1, tokens)
-    tokens = kind.prompt_tokens.sample(rng, n)
-    holds = tokens >= prefix.tokens  # a shorter prompt cannot contain the whole prefix
-    return _Prompts(tokens, np.where(holds, group + 1, 0), np.where(holds, prefix.tokens, 0))
+def _times(workload: Workload, rng: Substreams, n: int) -> Floats:
+    """Arrivals of ``n`` requests or sessions [s]."""
+    times = workload.arrivals.times(rng("arrivals"), n)
+    if np.isinf(times[-1]):
+        came = int(np.isfinite(times).sum())
+        raise ModelError(f"only {came} arrivals come before the rate is 0", "workload.requests")
+    return times
+
+
+def _times_until(workload: Workload, rng: Substreams, until_s: float) -> Floats:
+    """Arrivals before an instant [s]."""
+    expected = workload.arrivals.mean_count(until_s)
+    n = int(expected + 6 * expected**0.5) + 16
+    times = workload.arrivals.times(rng("arrivals"), n)
+    while times[-1] < until_s and n <= MAX_REQUESTS:
+        n *= 2
+        times = workload.arrivals.times(rng("arrivals"), n)
+    times = times[times < until_s]
+    if not len(times):
+        raise ModelError(f"ends before the first arrival, got {until_s:g}", "workload.duration_s")
+    return times

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sim.scenario.distributions import Ints
+from sim.scenario.requests import Prefixes
 from sim.scenario.trace.columns import Block, spread
 from sim.scenario.trace.lines import HASHED_TOKENS
-from sim.scenario.workload import Prefixes
 
 POPULAR_SHARE = 0.01
 POPULAR_REQUESTS = 10

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from models.schema import ModelError
 from models.strict_yaml import show
 from sim.scenario.checks import blame
-from sim.scenario.distributions import Floats, Ints, Trace
+from sim.scenario.distributions import Floats, Ints
+from sim.scenario.requests import Prefixes, Requests
 from sim.scenario.trace.columns import spread
 from sim.scenario.trace.prefixes import Turns, drawn_chains, session_chains
 from sim.scenario.trace.reading import TraceFile, read_trace
-from sim.scenario.workload import MAX_REQUESTS, Prefixes, Requests, Workload
+from sim.scenario.trace.schema import Trace
+from sim.scenario.workload import MAX_REQUESTS, Workload
 
 FROM_TRACE = ("prompt_tokens", "output_tokens", "prefix", "session")
 NAMES_SHOWN = 12
