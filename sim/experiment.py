@@ -78,6 +78,7 @@ def run(
     on_progress: OnProgress | None = None,
     keep_steps: bool = False,
     tables: Sequence[Tables] | None = None,
+    rows: Sequence[Row] = (),
 ) -> Result:
     """Simulate every point, strategy and replication of a scenario file.
 
@@ -91,6 +92,8 @@ def run(
         Keep a row a step in ``Result.steps``.
     tables : sequence of Tables, optional
         Who takes the tables of each run as it ends; ``Result`` then holds none.
+    rows : sequence of dict
+        Rows of the first points, all strategies of each, that need not be simulated again.
 
     Raises
     ------
@@ -99,11 +102,12 @@ def run(
     """
     kept = KeptTables(keep_steps)
     collector = Collector([kept] if tables is None else tables)
-    progress = Progress(on_progress, sum(_requests(point) for point in scenario_file.points))
-    made: list[dict[int, Row]] = []
+    points = scenario_file.points[len(rows) // len(scenario_file.resolved.strategies) :]
+    progress = Progress(on_progress, sum(_requests(point) for point in points))
+    made: list[dict[int, Row]] = [dict(enumerate(rows))]
     interrupted = False
     try:
-        for point in scenario_file.points:
+        for point in points:
             made.append({})
             for index, row in _rows(point, progress, collector):
                 made[-1][index] = row
@@ -111,8 +115,8 @@ def run(
         if not collector.finished:
             raise
         interrupted = True
-    rows = [at_point[index] for at_point in made for index in sorted(at_point)]
-    document = _document(scenario_file, rows) | ({"interrupted": True} if interrupted else {})
+    complete = [at_point[index] for at_point in made for index in sorted(at_point)]
+    document = _document(scenario_file, complete) | ({"interrupted": True} if interrupted else {})
     result = Result(document, kept.requests, kept.steps, kept.timelines)
     if interrupted:
         raise Interrupted(result)

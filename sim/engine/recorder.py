@@ -80,13 +80,14 @@ class RequestLog:
         """A request emitted its last token at ``now_s``."""
         number = request.id
         self.replica[number] = replica
-        self.status[number] = "finished"
         self.finish_s[number] = now_s
         self.cached_tokens[number] = request.cached_tokens
         self.n_steps[number] = request.n_steps
         self.drafted[number] = request.drafted
         self.accepted[number] = request.accepted
         self.preemptions[number] = request.preemptions
+        # Last, so that a row cut off by an interrupt still counts as unfinished.
+        self.status[number] = "finished"
 
 
 StepRow = tuple[int, float, float, float, float, float, int, int, int, int, int, int]
