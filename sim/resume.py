@@ -78,7 +78,8 @@ def complete_points(folder: Path, scenario: ScenarioFile) -> Earlier:
     if (folder / "scenario.yaml").read_text("utf-8") != resolved_yaml(scenario.resolved):
         raise InputError(str(folder), None, "--resume", "holds the result of another scenario")
     try:
-        summary, made_with = (json.loads((folder / n).read_text("utf-8")) for n in FILES[-2:])
+        summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        made_with = json.loads((folder / "manifest.json").read_text("utf-8"))
         same = made_with == manifest(summary)
         for name in TABLES:
             pq.read_metadata(folder / name)
