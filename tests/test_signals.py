@@ -175,13 +175,28 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone() -> None:
     assert seen == [before]
 
 
-START = "import os; from sim import __main__ as program; os.write(1, b'.'); program.main()"
+START = """\
+import contextlib, os
+from sim import __main__ as program
+
+leaving_at_once = program.interrupts.leaving_at_once
+
+@contextlib.contextmanager
+def begun():
+    with leaving_at_once():
+        os.write(1, b".")
+        yield
+
+program.interrupts.leaving_at_once = begun
+program.main()
+"""
+"""The program, which says when its first handler is in place: Python's own start has none."""
 
 
 def interrupted_after(
     seconds: float, arguments: list[str], number: int = signal.SIGINT
 ) -> tuple[int, str]:
-    """Start the program, send a signal so long after it has begun; status and stderr."""
+    """Start the program, and send a signal so long after it has begun; status and stderr."""
     with subprocess.Popen(
         [sys.executable, "-c", START, *arguments],
         cwd=ROOT,
