@@ -181,8 +181,11 @@ def run_to_arrow(schema: pa.Schema, run: RunTable) -> pa.Table:
 def _arrow_array(
     field: pa.Field, values: Array | str | int, names: Mapping[str, Sequence[str]], rows: int
 ) -> pa.Array:
-    if isinstance(values, str | int):
-        values = np.full(rows, values, dtype=object if isinstance(values, str) else np.int64)
+    if isinstance(values, str):
+        names = {field.name: [values]}
+        values = np.zeros(rows, dtype=np.int32)
+    elif isinstance(values, int):
+        values = np.full(rows, values, dtype=np.int64)
     if field.type != _TEXT:
         return pa.array(values, type=field.type)
     if values.dtype.kind in "iu":
