@@ -90,6 +90,12 @@ def run(
             help="What --perfetto shows, in seconds of simulated time; default 0:60.",
         ),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Take over from --out the points of `vary` an earlier run completed."
+        ),
+    ] = False,
     as_json: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
     width: Width = None,
@@ -110,13 +116,13 @@ def run(
                 from sim.analysis.report import interruption, run_report
                 from sim.output import to_json
 
-                outputs = whole_run.outputs_of(scenario, file, out, perfetto, window)
-            document, said = whole_run.simulate_and_write(scenario, outputs, stop, quiet)
+                todo = whole_run.prepare(scenario, file, out, perfetto, window, resume)
+            document, said = whole_run.simulate_and_write(todo, stop, quiet)
             _print(to_json(document) if as_json else run_report(document, *_screen(width)))
     except KeyboardInterrupt as error:
         raise typer.Exit(_fail(str(error), stop.status) if error.args else stop.status) from None
-    if outputs and not (quiet and not stop.asked):
-        said.insert(0, f"wrote {', '.join(str(output.path) for output in outputs)}")
+    if todo.outputs and not (quiet and not stop.asked):
+        said.insert(0, f"wrote {', '.join(str(output.path) for output in todo.outputs)}")
     if stop.asked:
         said.insert(0, interruption(document))
     if said:

@@ -81,6 +81,7 @@ def run(
     on_progress: OnProgress | None = None,
     keep_steps: bool = False,
     tables: Sequence[Tables] | None = None,
+    rows: Sequence[Row] = (),
 ) -> Result:
     """Simulate every point, strategy and replication of a scenario file.
 
@@ -94,6 +95,8 @@ def run(
         Keep a row a step in ``Result.steps``.
     tables : sequence of Tables, optional
         Who takes the tables of each run as it ends; ``Result`` then holds none.
+    rows : sequence of dict
+        Rows of the first points, all strategies of each, that need not be simulated again.
 
     Raises
     ------
@@ -102,11 +105,12 @@ def run(
     """
     kept = KeptTables(keep_steps)
     collector = Collector([kept] if tables is None else tables)
-    progress = Progress(on_progress, sum(_requests(p.scenario) for p in scenario_file.points))
-    made: list[dict[int, Row]] = []
+    points = scenario_file.points[len(rows) // len(scenario_file.resolved.strategies) :]
+    progress = Progress(on_progress, sum(_requests(point.scenario) for point in points))
+    made: list[dict[int, Row]] = [dict(enumerate(rows))]
     interrupted = False
     try:
-        for point in scenario_file.points:
+        for point in points:
             made.append({})
             for index, row in _rows(point, progress, collector):
                 made[-1][index] = row
@@ -114,8 +118,8 @@ def run(
         if not collector.finished:
             raise
         interrupted = True
-    rows = [at_point[index] for at_point in made for index in sorted(at_point)]
-    document = document_of(scenario_file, rows, interrupted)
+    complete = [at_point[index] for at_point in made for index in sorted(at_point)]
+    document = document_of(scenario_file, complete, interrupted)
     result = Result(document, kept.requests, kept.steps, kept.timelines)
     if interrupted:
         raise Interrupted(result)

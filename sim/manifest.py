@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import platform
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,7 @@ def speccast_version() -> str:
 
 
 def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result rests on: versions, seed, profile, and a digest of each catalogue entry."""
+    """What a result rests on: versions, seed, profile, digests of catalogue entries and files."""
     return {
         "speccast": speccast_version(),
         "python": platform.python_version(),
@@ -36,12 +38,26 @@ def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
             section: {name: _digest(section, name) for name in sorted(names)}
             for section, names in _entries_named(document).items()
         },
+        "files": _file_digests(document["scenario"]),
     }
 
 
 def _digest(section: str, name: str) -> str:
     text = json.dumps(catalog.entry(section, name), sort_keys=True, default=str)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _file_digests(scenario: Mapping[str, Any]) -> dict[str, str]:
+    """Digests of the files a scenario names."""
+    found = {}
+    for word in sorted(set(_words(scenario))):
+        path = Path(word)
+        # A word may be no name of a file at all: too long, or with a null byte.
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_absolute() and path.is_file():
+                with path.open("rb") as file:
+                    found[word] = "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def _entries_named(document: Mapping[str, Any]) -> dict[str, set[str]]:

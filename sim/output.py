@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import pyarrow as pa
+
 from models.strict_yaml import InputError
 from sim.interrupts import held
 from sim.manifest import manifest
+from sim.staging import obstacle, staged
 from sim.tables import REQUESTS, STEPS, TIMELINE, ParquetFile, RunTable, read_runs, run_to_arrow
 
 TABLES = {"requests.parquet": REQUESTS, "steps.parquet": STEPS, "timeline.parquet": TIMELINE}
 FILES = ("scenario.yaml", *TABLES, "summary.json", "manifest.json", "report.html")
 PICTURES = "figures"
+
+Before = Callable[[str], Iterable[tuple[RunTable, pa.Table]]]
 
 
 def check_folder(folder: str, scenario: Path) -> Path:
@@ -39,63 +41,11 @@ def check_folder(folder: str, scenario: Path) -> Path:
         be written is the input or no regular file.
     """
     path = Path(folder)
-    problem = "needs a folder, got ''" if not folder else _obstacle(path, FILES, scenario)
+    problem = "needs a folder, got ''" if not folder else obstacle(path, FILES, scenario)
     problem = problem or _obstacle_to_pictures(path / PICTURES)
     if problem is not None:
         raise InputError(folder, None, "--out", problem)
     return path
-
-
-def check_file(option: str, file: str, scenario: Path, folder: Path | None) -> Path:
-    """Refuse a file that cannot be written, before anything is simulated.
-
-    Parameters
-    ----------
-    option : str
-        What asks for it, to name in the error.
-    file : str
-        As the user gave it.
-    scenario : Path
-        The input file, which a result may not replace.
-    folder : Path or None
-        Where the files of ``--out`` go, which it may not replace either.
-
-    Raises
-    ------
-    InputError
-        As ``check_folder``.
-    """
-    path = Path(file)
-    problem = "needs a file, got ''" if not file else _obstacle(path.parent, [path.name], scenario)
-    taken = [] if folder is None else [(folder / name).resolve() for name in FILES]
-    if problem is None and path.resolve() in taken:
-        problem = "is one of the files of --out"
-    if problem is not None:
-        raise InputError(file, None, option, problem)
-    return path
-
-
-def _obstacle(folder: Path, names: Iterable[str], scenario: Path) -> str | None:
-    """What is in the way of writing files of these names into a folder, if anything is."""
-    try:
-        places = (folder, *folder.absolute().parents)
-        existing = next(path for path in places if path.exists() or path.is_symlink())
-        if not existing.is_dir():
-            kind = "file" if existing.exists() else "dangling link"
-            return f"needs a folder, got the {kind} '{existing}'"
-        for target in (folder / name for name in names):
-            if target.is_dir():
-                return f"would replace the folder '{target}'"
-            if target.exists() and not target.is_file():
-                return f"would replace the device '{target}'"
-            if target.exists() and target.samefile(scenario):
-                return f"would replace the input file '{target}'"
-        with staged(folder) as staging:
-            for name in names:
-                (staging / name).touch()
-    except (OSError, ValueError) as error:
-        return f"cannot write there: {getattr(error, 'strerror', None) or error}"
-    return None
 
 
 def _obstacle_to_pictures(folder: Path) -> str | None:
@@ -105,32 +55,6 @@ def _obstacle_to_pictures(folder: Path) -> str | None:
     other = (path for path in folder.iterdir() if path.suffix not in (".svg", ".png"))
     kept = next(other, None)
     return f"would remove '{kept}'" if kept else None
-
-
-@contextlib.contextmanager
-def staged(folder: Path) -> Iterator[Path]:
-    """Scratch folder inside ``folder``, which is made; what stays empty is removed again."""
-    absolute = folder.absolute()
-    places = (absolute, *absolute.parents)
-    made = list(itertools.takewhile(lambda path: not path.exists(), places))
-    with contextlib.ExitStack() as leftovers:
-        with held():
-            leftovers.callback(_remove_empty, made)
-            folder.mkdir(parents=True, exist_ok=True)
-            staging = Path(tempfile.mkdtemp(prefix=".speccast.", dir=folder))
-            leftovers.callback(_remove, staging)
-        yield staging
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    for path in folders:
-        with contextlib.suppress(OSError):
-            path.rmdir()
-
-
-def _remove(folder: Path) -> None:
-    with held():
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class OutputFolder:
@@ -145,6 +69,8 @@ class OutputFolder:
         Created where it is missing; files of an earlier result are replaced.
     scenario : str
         The resolved scenario as YAML.
+    before : callable, optional
+        Gives, by name of a file, the tables it is to begin with, and the run of each.
 
     Raises
     ------
@@ -154,8 +80,8 @@ class OutputFolder:
 
     takes_steps = True
 
-    def __init__(self, path: Path, scenario: str) -> None:
-        self.path, self._scenario = path, scenario
+    def __init__(self, path: Path, scenario: str, before: Before = lambda _: ()) -> None:
+        self.path, self._scenario, self._before = path, scenario, before
         self._runs: dict[str, list[RunTable]] = {name: [] for name in TABLES}
 
     def __enter__(self) -> OutputFolder:
@@ -166,6 +92,9 @@ class OutputFolder:
                 name: self._files.enter_context(ParquetFile(self._staging / name, schema))
                 for name, schema in TABLES.items()
             }
+            for name in TABLES:
+                for run, table in self._before(name):
+                    self._append(name, run, table)
             self._stack = stack.pop_all()
         return self
 
@@ -182,8 +111,13 @@ class OutputFolder:
         self._write("requests.parquet", run)
 
     def _write(self, name: str, run: RunTable) -> None:
-        self._tables[name].write(run_to_arrow(TABLES[name], run))
-        self._runs[name].append(run._replace(columns={}))
+        table = run_to_arrow(TABLES[name], run)
+        if table.num_rows:
+            self._append(name, run._replace(columns={}), table)
+
+    def _append(self, name: str, run: RunTable, table: pa.Table) -> None:
+        self._tables[name].write(table)
+        self._runs[name].append(run)
 
     def written(self, name: str) -> Iterator[RunTable]:
         """Read the tables of one file back, once all are written: the report needs them.

@@ -15,7 +15,8 @@ from sim.analysis import describe
 from sim.analysis.metrics import Window
 from sim.analysis.perfetto import Event, RunTrace
 from sim.interrupts import held
-from sim.output import staged
+from sim.output import FILES
+from sim.staging import obstacle, staged
 from sim.tables import Columns, RunTable
 
 
@@ -34,6 +35,33 @@ def parse_window(text: str) -> Window:
             return window
     what = f"must be two times in seconds, as in 600:660, got '{text}'"
     raise InputError("", None, "--perfetto-window", what)
+
+
+def check_trace(file: str, scenario: Path, folder: Path | None) -> Path:
+    """Refuse a trace that cannot be written, before anything is simulated.
+
+    Parameters
+    ----------
+    file : str
+        As the user gave it.
+    scenario : Path
+        The input file, which a result may not replace.
+    folder : Path or None
+        Where the files of ``--out`` go, which it may not replace either.
+
+    Raises
+    ------
+    InputError
+        If it is a folder, cannot be written, or is the input, a file of ``--out`` or a device.
+    """
+    path = Path(file)
+    problem = "needs a file, got ''" if not file else obstacle(path.parent, [path.name], scenario)
+    taken = [] if folder is None else [(folder / name).resolve() for name in FILES]
+    if problem is None and path.resolve() in taken:
+        problem = "is one of the files of --out"
+    if problem is not None:
+        raise InputError(file, None, "--perfetto", problem)
+    return path
 
 
 class PerfettoFile:

@@ -172,22 +172,25 @@ def to_arrow(
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
+def run_names(run: RunTable) -> dict[str, str | int]:
+    """What every row of its tables says of a run."""
+    point = " ".join(f"{key}={value}" for key, value in run.point.items())
+    return {"strategy": run.strategy, "point": point, "replication": run.replication}
+
+
 def run_to_arrow(schema: pa.Schema, run: RunTable) -> pa.Table:
     """Build the table of one run, its run named in every row."""
-    named: dict[str, Array | str | int] = {
-        **run.columns,
-        "strategy": run.strategy,
-        "point": " ".join(f"{key}={value}" for key, value in run.point.items()),
-        "replication": run.replication,
-    }
-    return to_arrow(schema, named, {"stream": run.stream_names})
+    return to_arrow(schema, {**run.columns, **run_names(run)}, {"stream": run.stream_names})
 
 
 def _arrow_array(
     field: pa.Field, values: Array | str | int, names: Mapping[str, Sequence[str]], rows: int
 ) -> pa.Array:
-    if isinstance(values, str | int):
-        values = np.full(rows, values, dtype=object if isinstance(values, str) else np.int64)
+    if isinstance(values, str):
+        names = {field.name: [values]}
+        values = np.zeros(rows, dtype=np.int32)
+    elif isinstance(values, int):
+        values = np.full(rows, values, dtype=np.int64)
     if field.type != _TEXT:
         return pa.array(values, type=field.type)
     if values.dtype.kind in "iu":

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from models.strict_yaml import InputError
 from sim import experiment, progress
 from sim.collect import Tables
 from sim.interrupts import Stop
-from sim.output import OutputFolder, check_file, check_folder
-from sim.perfetto_file import PerfettoFile, parse_window
+from sim.output import OutputFolder, check_folder
+from sim.perfetto_file import PerfettoFile, check_trace, parse_window
+from sim.resume import NOTHING, complete_points
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import ScenarioFile
 
@@ -30,14 +31,31 @@ class Output(Tables, contextlib.AbstractContextManager["Output"], Protocol):
         ...
 
 
-def outputs_of(
+class Prepared(NamedTuple):
+    """What is to be simulated, and written.
+
+    Attributes
+    ----------
+    scenario : ScenarioFile
+    outputs : list of Output
+    rows : list of dict
+        Rows of the first points, taken over from an earlier run.
+    """
+
+    scenario: ScenarioFile
+    outputs: list[Output]
+    rows: list[dict[str, Any]]
+
+
+def prepare(
     scenario: ScenarioFile,
     file: Path,
     folder: str | None = None,
     trace: str | None = None,
     window: str | None = None,
-) -> list[Output]:
-    """What is to be written, if it can be.
+    resume: bool = False,
+) -> Prepared:
+    """Find out whether everything asked for can be written.
 
     Parameters
     ----------
@@ -46,6 +64,8 @@ def outputs_of(
         Where it came from, which is not to be replaced.
     folder, trace, window : str, optional
         ``--out``, ``--perfetto`` and ``--perfetto-window`` as the user gave them.
+    resume : bool
+        Take over what ``folder`` holds of an earlier run.
 
     Raises
     ------
@@ -54,25 +74,30 @@ def outputs_of(
     """
     outputs: list[Output] = []
     path = None if folder is None else check_folder(folder, file)
+    rows: list[dict[str, Any]] = []
+    if resume and (path is None or trace is not None):
+        why = "needs --out" if path is None else "leaves out of --perfetto what it takes over"
+        raise InputError("", None, "--resume", why)
     if path is not None:
-        outputs.append(OutputFolder(path, resolved_yaml(scenario.resolved)))
+        earlier = complete_points(path, scenario) if resume else NOTHING
+        rows = earlier.rows
+        outputs.append(OutputFolder(path, resolved_yaml(scenario.resolved), earlier.tables))
     if trace is not None:
         shown = parse_window("0:60" if window is None else window)
-        outputs.append(PerfettoFile(check_file("--perfetto", trace, file, path), shown))
+        outputs.append(PerfettoFile(check_trace(trace, file, path), shown))
     elif window is not None:
         raise InputError("", None, "--perfetto-window", "needs --perfetto")
-    return outputs
+    return Prepared(scenario, outputs, rows)
 
 
 def simulate_and_write(
-    scenario: ScenarioFile, outputs: list[Output], stop: Stop, quiet: bool
+    prepared: Prepared, stop: Stop, quiet: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Simulate with a bar on stderr, and finish the outputs.
 
     Parameters
     ----------
-    scenario : ScenarioFile
-    outputs : list of Output
+    prepared : Prepared
     stop : Stop
         The signal handler in place: once a strategy runs, a first signal ends the run in order.
     quiet : bool
@@ -87,6 +112,7 @@ def simulate_and_write(
     KeyboardInterrupt
         If nothing is kept: no request had finished, or writing was cut off.
     """
+    scenario, outputs, rows = prepared
     with progress.shown(quiet) as bar, contextlib.ExitStack() as stack:
 
         def on_progress(label: str, done: int, total: int) -> None:
@@ -96,7 +122,7 @@ def simulate_and_write(
 
         tables = [stack.enter_context(output) for output in outputs]
         try:
-            document = experiment.run(scenario, on_progress, tables=tables).document
+            document = experiment.run(scenario, on_progress, tables=tables, rows=rows).document
         except experiment.Interrupted as stopped:
             document = stopped.result.document
         stop.patience = WRITING

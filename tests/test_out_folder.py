@@ -12,7 +12,8 @@ from rows import document, requests, row
 
 from models.strict_yaml import InputError
 from sim import output
-from sim.output import FILES, OutputFolder, check_file, check_folder
+from sim.output import FILES, OutputFolder, check_folder
+from sim.perfetto_file import check_trace
 from sim.tables import STEPS, Columns, RunTable, read_parquet
 
 
@@ -162,7 +163,7 @@ def test_tables_written_can_be_read_back_run_by_run(scenario: Path) -> None:
             fill(made, count)
         back = list(made.written("requests.parquet"))
         made.finish(DOCUMENT)
-    assert [len(run.columns["id"]) for run in back] == [3, 0, 2]
+    assert [len(run.columns["id"]) for run in back] == [3, 2]
     for run in back:
         assert run[:3] == RUN[:3]
         assert run.stream_names == ("chat",)
@@ -173,9 +174,9 @@ def test_tables_written_can_be_read_back_run_by_run(scenario: Path) -> None:
 def test_the_files_of_a_run_are_no_target_of_a_trace(scenario: Path) -> None:
     for file in ("new/summary.json", "new/deep/../steps.parquet", "./new/manifest.json"):
         with pytest.raises(InputError, match="is one of the files of --out"):
-            check_file("--perfetto", file, scenario, Path("new"))
-    assert check_file("--perfetto", "new/t.json", scenario, Path("new")) == Path("new/t.json")
-    assert check_file("--perfetto", "summary.json", scenario, None) == Path("summary.json")
+            check_trace(file, scenario, Path("new"))
+    assert check_trace("new/t.json", scenario, Path("new")) == Path("new/t.json")
+    assert check_trace("summary.json", scenario, None) == Path("summary.json")
 
 
 @pytest.mark.parametrize(
@@ -198,6 +199,6 @@ def test_a_trace_that_cannot_be_written_is_refused_and_nothing_changes(
 ) -> None:
     before = everything()
     with pytest.raises(InputError) as caught:
-        check_file("--perfetto", file, scenario, None)
+        check_trace(file, scenario, None)
     assert message in str(caught.value)
     assert everything() == before

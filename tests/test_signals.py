@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sim import cli, experiment, interrupts, output
+from sim import cli, experiment, interrupts, output, staging
 from sim.engine.recorder import Recorder
 from sim.output import FILES
 from sim.scenario import load
@@ -123,18 +123,25 @@ def test_a_second_ctrl_c_while_writing_leaves_everything_as_it_was(
     assert (tmp_path / "out/summary.json").read_text("utf-8") == "old"
 
 
+@pytest.mark.parametrize("moment", ["reading the scenario", "trying the folder"])
 def test_while_loading_the_program_ends_on_the_spot(
-    speccast: Any, monkeypatch: pytest.MonkeyPatch
+    speccast: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """An exception could surface anywhere within an import, and be swallowed or printed there."""
 
     def leave(status: int) -> None:
-        raise SystemExit(f"left with {status}")
+        left = sorted(path.name for path in tmp_path.iterdir())
+        raise SystemExit(f"left with {status} and {left}")
 
     monkeypatch.setattr(interrupts.os, "_exit", leave)
-    monkeypatch.setattr(load, "load_scenario", Signals(load.load_scenario, 1, signal.SIGTERM))
-    with pytest.raises(SystemExit, match="left with 143"):
-        cli.main(["run", "whatif.yaml"])
+    if moment == "reading the scenario":
+        monkeypatch.setattr(load, "load_scenario", Signals(load.load_scenario, 1, signal.SIGTERM))
+    else:
+        made = Signals(staging.tempfile.mkdtemp, 1, signal.SIGTERM)
+        monkeypatch.setattr(staging.tempfile, "mkdtemp", made)
+    with pytest.raises(SystemExit) as left:
+        cli.main(["run", str(tmp_path / "whatif.yaml"), "--out", str(tmp_path / "out")])
+    assert left.value.code == "left with 143 and ['whatif.yaml']"
 
 
 def test_before_the_first_request_there_is_nothing_to_keep_or_to_say(
@@ -168,13 +175,28 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone() -> None:
     assert seen == [before]
 
 
-START = "import os; from sim import __main__ as program; os.write(1, b'.'); program.main()"
+START = """\
+import contextlib, os
+from sim import __main__ as program
+
+leaving_at_once = program.interrupts.leaving_at_once
+
+@contextlib.contextmanager
+def begun():
+    with leaving_at_once():
+        os.write(1, b".")
+        yield
+
+program.interrupts.leaving_at_once = begun
+program.main()
+"""
+"""The program, which says when its first handler is in place: Python's own start has none."""
 
 
 def interrupted_after(
     seconds: float, arguments: list[str], number: int = signal.SIGINT
 ) -> tuple[int, str]:
-    """Start the program, send a signal so long after it has begun; status and stderr."""
+    """Start the program, and send a signal so long after it has begun; status and stderr."""
     with subprocess.Popen(
         [sys.executable, "-c", START, *arguments],
         cwd=ROOT,

@@ -74,7 +74,7 @@ def pictures(
     shown = carried(grid.shown(rows))
     look, key = appearance(rows), grid.load_key(rows)
     along = grid.along(rows, key) if key else shown
-    warmup = shown[0].get("warmup", "auto") if shown else "auto"
+    warmup: Any = shown[0].get("warmup", "auto") if shown else "auto"
     measured = [
         run._replace(columns=steady.without_warmup(run.columns, warmup))
         for run in _tables(requests, shown, TIMED)

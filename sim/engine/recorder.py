@@ -65,6 +65,7 @@ class RequestLog:
         self.finish_s[number] = now_s
         self.cached_tokens[number] = request.cached_tokens
         self._count(request)
+        # Last, so that a row cut off by an interrupt still counts as unfinished.
         self.status[number] = "finished"
 
     def unschedule(self, number: int) -> None:

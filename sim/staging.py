@@ -1,0 +1,61 @@
+"""Where files are written: what is in the way is found early, and nothing half done appears."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sim.interrupts import held
+
+
+def obstacle(folder: Path, names: Iterable[str], scenario: Path) -> str | None:
+    """What is in the way of writing files of these names into a folder, if anything is."""
+    try:
+        places = (folder, *folder.absolute().parents)
+        existing = next(path for path in places if path.exists() or path.is_symlink())
+        if not existing.is_dir():
+            kind = "file" if existing.exists() else "dangling link"
+            return f"needs a folder, got the {kind} '{existing}'"
+        for target in (folder / name for name in names):
+            if target.is_dir():
+                return f"would replace the folder '{target}'"
+            if target.exists() and not target.is_file():
+                return f"would replace the device '{target}'"
+            if target.exists() and target.samefile(scenario):
+                return f"would replace the input file '{target}'"
+        with held(), staged(folder) as staging:
+            for name in names:
+                (staging / name).touch()
+    except (OSError, ValueError) as error:
+        return f"cannot write there: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
+@contextlib.contextmanager
+def staged(folder: Path) -> Iterator[Path]:
+    """Scratch folder inside ``folder``, which is made; what stays empty is removed again."""
+    absolute = folder.absolute()
+    places = (absolute, *absolute.parents)
+    made = list(itertools.takewhile(lambda path: not path.exists(), places))
+    with contextlib.ExitStack() as leftovers:
+        with held():
+            leftovers.callback(_remove_empty, made)
+            folder.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=".speccast.", dir=folder))
+            leftovers.callback(_remove, staging)
+        yield staging
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    for path in folders:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+
+
+def _remove(folder: Path) -> None:
+    with held():
+        shutil.rmtree(folder, ignore_errors=True)
