@@ -185,7 +185,7 @@ def test_closed_loop_and_single_stream_read_well():
     arrivals = {"kind": "closed_loop", "users": 32, "think_s": 2.0}
     workload = {"arrivals": arrivals, "requests": 100, "streams": streams}
     assert describe.load({"workload": workload}) == (
-        "32 concurrent users thinking 2.00 s, 100 requests: 900 in / 120 out"
+        "32 concurrent users thinking 2 s, 100 requests: 900 in / 120 out"
     )
 
 
