@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from models.strict_yaml import InputError
-from sim.output import FILES, TABLES, manifest
+from sim.manifest import manifest
+from sim.output import FILES, TABLES
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import ScenarioFile
 from sim.tables import RunTable, run_names

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sim import cli, experiment, output
-from sim.engine import recorder
+from sim import cli, experiment
+from sim.engine import step_rows
 from sim.output import FILES
 
 TEXT = """\
@@ -47,7 +47,7 @@ def speccast(
 ) -> Call:
     """Run the grid in a folder of its own; ``stop`` interrupts the run of that number."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(recorder, "CHUNK_STEPS", 300)
+    monkeypatch.setattr(step_rows, "CHUNK_STEPS", 300)
     Path("grid.yaml").write_text(TEXT, "utf-8")
     simulate = experiment.simulate
 
@@ -132,7 +132,7 @@ def test_the_result_of_other_versions_is_not_taken_over(
     speccast: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speccast("--out", "parts", stop=6)
-    monkeypatch.setattr(output, "speccast_version", lambda: "99")
+    monkeypatch.setattr(manifest, "speccast_version", lambda: "99")
     err = refused(speccast)
     assert err == "parts: --resume: holds a result of other versions, catalogue entries or files\n"
 
