@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sim import cli, experiment
+from sim import cli, experiment, manifest
 from sim.engine import step_rows
 from sim.output import FILES
 
