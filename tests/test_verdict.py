@@ -70,6 +70,7 @@ def test_what_cannot_pay_off_is_not_given_a_target():
         ({"timed_out": 12, "failed": 3}, "12 requests timed out; 3 lost with a replica"),
         ({"timed_out": 1}, "; 1 request timed out"),
         ({"resent": 37}, "; 37 sent again"),
+        ({"resent": 37, "resent_e2e_s": 5.61}, "; 37 sent again, E2E 5610 ms on average"),
     ],
 )
 def test_notes(changes, note):

@@ -178,6 +178,12 @@ def resent(columns: Columns) -> int:
     return int((columns["attempts"] > 1).sum())
 
 
+def resent_e2e_s(columns: Columns) -> float | None:
+    """Mean end-to-end time of requests sent more than once that finished [s]; None without any."""
+    again = e2e_s(columns)[finished(columns) & (columns["attempts"] > 1)]
+    return float(again.mean()) if again.size else None
+
+
 def counts(columns: Columns) -> dict[str, int]:
     """Requests by status: finished, rejected, unfinished, timed_out, failed."""
     tally = np.bincount(columns["status"], minlength=len(Status))

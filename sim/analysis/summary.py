@@ -89,6 +89,7 @@ def measure(
         "preemptions": metrics.preemptions(everything),
         **metrics.counts(everything),
         "resent": metrics.resent(everything),
+        "resent_e2e_s": metrics.resent_e2e_s(everything),
         "saturated": full,
         "warmup": warmup,
         "measured": len(pooled["arrival_s"]),

@@ -95,7 +95,9 @@ def _gone(row: Row) -> list[str]:
     if row["failed"]:
         notes.append(f"{row['failed']} lost with a replica")
     if row["resent"]:
-        notes.append(f"{row['resent']} sent again")
+        mean_s = row.get("resent_e2e_s")
+        slow = f", E2E {number(1e3 * mean_s)} ms on average" if mean_s else ""
+        notes.append(f"{row['resent']} sent again{slow}")
     return notes
 
 
