@@ -122,7 +122,10 @@ class Agenda:
             else:
                 now_s, row = arrivals.pop()
                 self._arrive(row, now_s)
-            self._look()
+            if events or arrivals.waits or self.held_up:
+                self._look()
+            else:
+                self.next_s = self.horizon_s = arrivals.next_s
 
     def hold_up(self, held: bool) -> None:
         """Whether a request now waits for any replica to finish one."""

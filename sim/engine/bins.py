@@ -55,8 +55,8 @@ class Bins:
         self._readings: list[Reading] = []
         self.width_s = self.end_s = FIRST_WIDTH_S
 
-    def close(self, now_s: float, decoded: int) -> None:
-        """Close every bin that ends by ``now_s``."""
+    def close(self, now_s: float, decoded: int) -> float:
+        """Close every bin that ends by ``now_s``; end of the one that is filled then [s]."""
         reading = Reading.of(self._totals, self._gaps.count, decoded)
         while self.end_s <= now_s:
             self._readings.append(reading)
@@ -64,6 +64,7 @@ class Bins:
                 self._readings = self._readings[1::2]
                 self.width_s *= 2
             self.end_s = (len(self._readings) + 1) * self.width_s
+        return self.end_s
 
     def finish(self, decoded: int) -> None:
         """The run is over: close the bin being filled, where something is in it."""

@@ -85,12 +85,12 @@ class Replica:
         """Receive a request from the router."""
         self.outstanding += 1
         self.scheduler.waiting.append(request)
-        self._rouse()
-
-    def _rouse(self) -> None:
         if self._wake is not None:
-            self._wake.succeed()
-            self._wake = None
+            self._rouse(self._wake)
+
+    def _rouse(self, wake: simpy.Event) -> None:
+        wake.succeed()
+        self._wake = None
 
     def cancel(self, request: Request) -> None:
         """Its client has given up; what runs leaves when the step that runs now ends."""
@@ -115,7 +115,8 @@ class Replica:
             if not request.gone:
                 self.recorder.log.unschedule(request.id)
         self._clear(self.now_s, self.batch.decoded)
-        self._rouse()
+        if self._wake is not None:
+            self._rouse(self._wake)
         return [request for request in lost if not request.gone]
 
     def restart(self, now_s: float) -> None:
@@ -137,6 +138,7 @@ class Replica:
         pool, queue, bins = scheduler.pool, scheduler.waiting, self.recorder.bins[self.number]
         ahead, fixed, rows = self.rules.async_scheduling, not batch.varies_width, self.recorder.rows
         scale, decode, life, row = self.scale, self.cost.decode, self._life, None
+        leaving, bin_end_s = self._leaving, bins.end_s
         while True:
             decodes, prefill = scheduler.schedule(self._known_s)
             if scheduler.preempted:
@@ -166,8 +168,8 @@ class Replica:
                 yield self.env.timeout(max(end - self.env.now, 0.0))
                 if self._life != life:
                     return
-            if end >= bins.end_s:
-                bins.close(end, batch.decoded)
+            if end >= bin_end_s:
+                bin_end_s = bins.close(end, batch.decoded)
             if rows is not None and row is not None:
                 rows.append(row)
             self._book(n, prefill, start, end, used, waiting)
@@ -177,7 +179,7 @@ class Replica:
                 agenda.deliver(end)
                 if self._life != life:
                     return
-            if self._leaving:
+            if leaving:
                 self._take_out()
 
     def _idle(self) -> Generator[simpy.Event, None, None]:

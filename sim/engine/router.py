@@ -89,7 +89,7 @@ class Router:
             return
         if not self._up and not self._returns:
             self._end(request.id, now_s, "failed", NO_REPLICA)
-        elif self._pulled and self._full(len(self._held) // len(self.replicas)):
+        elif self._limit is not None and self._full(None):
             self._miss(request, now_s, "rejected", QUEUE_FULL)
         else:
             self._held.append(request)
@@ -100,7 +100,7 @@ class Router:
         chosen = self._choice.choose(request, self._up, now_s) if self._up else None
         if chosen is None:
             return False
-        if not self._pulled and self._full(len(chosen.scheduler.waiting)):
+        if self._limit is not None and self._full(chosen):
             self._miss(request, now_s, "rejected", QUEUE_FULL)
             return True
         ready_s = request.sent_s + self._request_s
@@ -109,8 +109,12 @@ class Router:
         chosen.enqueue(request)
         return True
 
-    def _full(self, waiting: int) -> bool:
-        return self._limit is not None and waiting >= self._limit
+    def _full(self, replica: Replica | None) -> bool:
+        """Whether a replica, or the shared queue, holds as many as it may."""
+        assert self._limit is not None
+        if self._pulled:
+            return replica is None and len(self._held) >= self._limit * len(self.replicas)
+        return replica is not None and len(replica.scheduler.waiting) >= self._limit
 
     def _drain(self, now_s: float) -> None:
         """Give out what is held, as far as somebody can take it."""
@@ -130,9 +134,10 @@ class Router:
 
     def _answered(self, row: int, now_s: float) -> None:
         self._recorder.answered()
-        due_s = self.arrivals.answered(row, now_s)
-        if due_s is not None:
-            self.agenda.expect(due_s)
+        if self.arrivals.waits:
+            due_s = self.arrivals.answered(row, now_s)
+            if due_s is not None:
+                self.agenda.expect(due_s)
 
     def _over(self, attempt: tuple[int, int]) -> bool:
         request = self._alive.get(attempt[0])
