@@ -11,7 +11,7 @@ from pathlib import Path
 from chrome import browser
 
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLE = ROOT / "examples/llama70b_strategies.yaml"
+EXAMPLE = ROOT / "examples/azure_conv_2x4.yaml"
 SHOTS = {
     "light": (1280, False, ".pictures"),
     "dark": (1280, True, ".pictures"),
