@@ -286,8 +286,8 @@ class Loop:
         return shared and limit is not None and len(self.held) >= limit * len(self.replicas)
 
     def hand_over(self, sequence: Sequence, replica: Replica) -> None:
-        limit, shared = self.fleet.queue_limit, self.fleet.router == "shared_queue"
-        if not shared and limit is not None and len(replica.waiting) >= limit:
+        limit = self.fleet.queue_limit
+        if limit is not None and len(replica.waiting) >= limit:
             self.came_to_nothing(sequence.row, "rejected", "queue full")
             return
         sequence.ready_s = max(sequence.ready_s, self.now)

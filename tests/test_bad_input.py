@@ -194,6 +194,39 @@ def test_the_scenario_edited_below_is_good() -> None:
             "session: {think_s: 5, turn: 4}",
             "14: workload.streams[0].session.turn: unknown key; did you mean 'turns'?",
         ),
+        # Around the engines
+        (
+            "engine: {name: vllm_0.15}",
+            "engine: {name: vllm_0.15, router: round_robin, router_refresh_s: 5}",
+            "6: engine.router_refresh_s: router round_robin does not read loads now and then, got",
+        ),
+        (
+            "engine: {name: vllm_0.15}",
+            "engine: {name: vllm_0.15, router: prefix_afinity}",
+            "6: engine.router: must be one of",
+        ),
+        ("run: {", "failures: [{replica: 2, at_s: 9}]\nrun: {", "failures[0].replica: there are 2"),
+        (
+            "run: {",
+            "failures: [{replica: 0, at_s: 9}, {replica: 0, at_s: 10}]\nrun: {",
+            "failures[1].at_s: replica 0 is down for good since 9 s, got 10",
+        ),
+        (
+            "run: {",
+            "failures: [{replica: 0, at_s: 9, restart: {load_bytes_per_s: 5}}]\nrun: {",
+            "failures[0].restart.load_bytes_per_s: ",
+        ),
+        (
+            "requests: 300",
+            "client: {timeout_s: 5, first_token_timeout_s: 6}",
+            "9: workload.client.first_token_timeout_s: must be below timeout_s (5), got 6",
+        ),
+        (
+            "requests: 300",
+            "client: {timeout_s: 5, retries: 100}",
+            "9: workload.client.retries: make the last pause 6e+29 s with backoff_factor 2",
+        ),
+        ("requests: 300", "client: {retries: 3}", "9: workload.client.retries: never come about"),
         # YAML that is not plain data
         ("requests: 300", "requests: !!int 300", "9: workload.requests: tags are not allowed"),
         ("requests: 300", "requests: &n 300", "9: workload.requests: anchors and aliases"),

@@ -11,11 +11,13 @@ from server import RULES, Cost, poisson, queue_s, simulate_with_rows
 
 from models.acceptance import plain_law
 from models.queueing import erlang_c, mmc_wait_s
+from sim.engine.bins import MOST_BINS
 from sim.engine.fleet import Fleet, Outage
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import Plan
+from sim.run_tables import timeline_columns
 from sim.scenario.fleet import Client
-from sim.scenario.workload import Requests
+from sim.scenario.requests import Prefixes, Requests
 
 TICK_S = 1e-5
 
@@ -222,8 +224,6 @@ def test_when_all_are_down_requests_wait_for_the_first_to_come_back():
 
 
 def test_the_cache_of_a_replica_dies_with_it():
-    from sim.scenario.requests import Prefixes
-
     group, ends = np.ones(3, dtype=np.int64), np.full(3, 64, dtype=np.int64)
     requests = replace(
         poisson(1.0, 3),
@@ -241,8 +241,6 @@ def test_the_cache_of_a_replica_dies_with_it():
 
 
 def test_the_timeline_adds_up_to_the_step_table():
-    from sim.run_tables import timeline_columns
-
     run = outage_run()
     assert run.rows is not None
     timeline = timeline_columns(run, RULES.n_blocks)
@@ -259,9 +257,6 @@ def test_the_timeline_adds_up_to_the_step_table():
 
 
 def test_bins_widen_so_that_there_are_never_too_many():
-    from sim.engine.bins import MOST_BINS
-    from sim.run_tables import timeline_columns
-
     requests = poisson(0.05, 400)
     run = serve(requests, Fleet(1), Cost(1.0))
     timeline = timeline_columns(run, RULES.n_blocks)
@@ -273,3 +268,40 @@ def test_bins_widen_so_that_there_are_never_too_many():
     starts = np.array([row[1] + row[2] for row in run.rows or []])
     counted, _ = np.histogram(starts, bins=np.append(timeline["start_s"], np.inf))
     assert np.abs(np.cumsum(counted) - np.cumsum(timeline["steps"])).max() <= 1
+
+
+def test_no_bin_holds_more_time_or_memory_than_there_is():
+    """Steps of 1.7 s over bins of 1 s."""
+    requests = replace(
+        poisson(2.0, 60), prompt_tokens=np.full(60, 100), output_tokens=np.full(60, 4)
+    )
+    run = serve(requests, Fleet(1), Cost(1.7), max_num_seqs=4, n_blocks=40)
+    timeline = timeline_columns(run, 40)
+    assert timeline["busy_s"].max() <= 1.0 + 1e-9
+    assert timeline["kv_use"].max() <= 1.0 + 1e-9
+    assert timeline["running"].max() <= 4.0 + 1e-9
+    assert timeline["busy_s"].sum() == pytest.approx(1.7 * len(run.rows or []))
+
+
+def test_every_preemption_is_in_the_timeline():
+    requests = replace(
+        poisson(2.0, 200),
+        prompt_tokens=np.arange(200) % 90 + 10,
+        output_tokens=np.full(200, 60),
+    )
+    run = serve(
+        requests, Fleet(1), Cost(0.1), max_num_seqs=16, n_blocks=30, max_num_batched_tokens=64
+    )
+    assert sum(run.log.preemptions) > 20
+    timeline = timeline_columns(run, 30)
+    assert timeline["preemptions"].sum() == sum(run.log.preemptions)
+
+
+def test_a_shared_queue_lets_no_more_wait_in_a_replica_short_of_memory_than_its_limit():
+    requests = replace(
+        poisson(5.0, 300), prompt_tokens=np.full(300, 160), output_tokens=np.full(300, 30)
+    )
+    fleet = Fleet(2, "shared_queue", queue_limit=3)
+    run = serve(requests, fleet, Cost(0.1), max_num_seqs=64, n_blocks=36)
+    assert run.log.refusals["queue full"] > 20
+    assert max(row[11] for row in run.rows or []) <= 3 + 1

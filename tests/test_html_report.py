@@ -149,7 +149,7 @@ def test_nothing_to_compare_and_nothing_served():
     assert said(saturated_row("autoregressive", baseline=True)) == (
         "Autoregressive does not carry 12 req/s: it serves 9.50 req/s."
     )
-    assert said() == "Nothing was simulated."
+    assert said() == "No strategy is complete: the tables hold what was simulated."
 
 
 def test_users_are_a_load_too():

@@ -56,13 +56,13 @@ def test_every_class_has_its_own_bounds_and_target() -> None:
     assert interactive == {
         "attainment": pytest.approx(170 / 200),
         "target": 0.9,
-        "missed": ["TTFT p95 over 1500 ms", "85 % of 90 % asked"],
+        "missed": ["TTFT p95 over 1500 ms", "85 % of requests within it, 90 % asked"],
         "met": False,
     }
     assert batch == {"attainment": pytest.approx(0.6), "target": 0.5, "missed": [], "met": True}
     assert slo["missed"] == [
-        "interactive TTFT p95 over 1500 ms",
-        "interactive 85 % of 90 % asked",
+        "class interactive: TTFT p95 over 1500 ms",
+        "class interactive: 85 % of requests within it, 90 % asked",
     ]
     assert slo["met"] is False
 
@@ -117,13 +117,14 @@ def test_a_class_of_which_nothing_was_measured_is_not_met() -> None:
     table = metrics.select(mixed(), np.arange(300) % 3 < 2)
     found = measured(table)["slo"]
     assert found["classes"]["batch"]["attainment"] is None
-    assert found["missed"] == ["batch no request measured"]
+    assert found["missed"] == ["class batch: no request measured"]
 
 
 def test_the_verdict_names_the_class_that_misses() -> None:
     row = {"hypothetical": False, "speedup": None, "baseline": True, "band": {}}
     text = verdict({**row, **measured(mixed(late=30))})
-    assert "SLO missed (interactive TTFT p95 over 1500 ms, interactive 85 % of 90 % asked)" in text
+    late = "class interactive: TTFT p95 over 1500 ms"
+    assert f"SLO missed ({late}, class interactive: 85 % of requests within it, 90 % asked)" in text
     assert "90 % of requests within it" in text
 
 

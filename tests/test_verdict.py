@@ -67,10 +67,13 @@ def test_what_cannot_pay_off_is_not_given_a_target():
         ({"measured": 12}, "only 12 requests measured"),
         ({"kv_tokens": 29000, "max_model_len": 32768}, "KV holds 29000 tokens, under max_model"),
         ({"rejected": 1, "rejected_because": {"too long": 1}}, "1 request rejected: 1 too long"),
-        ({"timed_out": 12, "failed": 3}, "12 requests timed out; 3 lost with a replica"),
+        (
+            {"timed_out": 12, "failed": 3},
+            "12 requests timed out; 3 failed: lost with a replica, or none was left",
+        ),
         ({"timed_out": 1}, "; 1 request timed out"),
-        ({"resent": 37}, "; 37 sent again"),
-        ({"resent": 37, "resent_e2e_s": 5.61}, "; 37 sent again, E2E 5610 ms on average"),
+        ({"resent": 37}, "; sent again 37 times"),
+        ({"resent": 37, "resent_e2e_s": 5.61}, "; sent again 37 times, E2E 5610 ms on average"),
     ],
 )
 def test_notes(changes, note):
@@ -103,3 +106,23 @@ def test_explain_prices_the_mean_width_of_lookups():
     assert 1.3 * 64 < ngram["verify_tokens"] < 2.2 * 64
     assert ngram["t_step_s"] == pytest.approx(sum(ngram["components"].values()))
     assert plain["verify_tokens"] == 64
+
+
+def test_a_row_that_serves_too_few_is_not_chosen_and_says_so():
+    kept = row("plain", None)
+    given_up = row("eagle3 K=3", 2.0, finished=1000, timed_out=1900, failed=100)
+    assert "does not carry this load: 67 % of the requests get nothing" in given_up["verdict"]
+    assert best([kept, given_up]) is kept
+    assert best([given_up]) is None
+
+
+def test_an_slo_may_accept_that_some_are_not_served():
+    slo = {"attainment": 0.95, "target": 0.9, "missed": [], "met": True, "classes": {}}
+    refused = row("plain", None, rejected=90, rejected_because={"queue full": 90}, slo=slo)
+    assert best([refused]) is refused
+    assert best([row("plain", None, rejected=90, rejected_because={"queue full": 90})]) is None
+
+
+def test_requests_that_never_fit_are_no_lack_of_room():
+    long = row("plain", None, rejected=900, rejected_because={"longer than max_model_len": 900})
+    assert best([long]) is long

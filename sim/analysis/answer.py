@@ -8,7 +8,7 @@ from typing import Any
 from models.schema import weakest
 from sim.analysis import grid
 from sim.analysis.report import BASIS
-from sim.analysis.verdict import FEW, best, gain, number, percent, proven
+from sim.analysis.verdict import FEW, best, gain, number, percent, proven, shed
 
 Row = Mapping[str, Any]
 Scenario = Mapping[str, Any]
@@ -27,7 +27,7 @@ def answer(document: Mapping[str, Any]) -> str:
     """
     rows, scenario = document["rows"], document["scenario"]
     if not rows:
-        return "Nothing was simulated."
+        return "No strategy is complete: the tables hold what was simulated."
     points = grid.points(rows)
     text = _one(points[0], scenario) if len(points) == 1 else _several(points, scenario)
     return f"{text[0].upper()}{text[1:]}."
@@ -45,6 +45,10 @@ def notes(document: Mapping[str, Any]) -> list[str]:
         basis = weakest([band["basis"] for band in bands])
         level = percent(bands[0]["level"])
         texts.append(f"The band holds {level} of outcomes; it is {basis}: {BASIS[basis]}.")
+    unserved = [row for row in chosen if row["rejected"] + row["timed_out"] + row["failed"]]
+    if unserved:
+        worst = max(unserved, key=lambda row: _unserved(row))
+        texts.append(f"{percent(_unserved(worst))} of the requests were not served.")
     if any(row.get("short_run") for row in chosen):
         texts.append("The run is too short for a steady state: send more requests.")
     few = [row["measured"] for row in chosen if row.get("measured", FEW) < FEW]
@@ -77,13 +81,20 @@ def _nothing(rows: Sequence[Row], where: str) -> str:
     runnable = [row for row in rows if not row.get("hypothetical")] or rows
     most = max(runnable, key=_served)
     served = f"{number(_served(most))} req/s"
+    lost = f", and {percent(shed(most))} of the requests get nothing" if shed(most) else ""
     if len(rows) == 1:
-        return f"{rows[0]['strategy']} does not carry {where}: it serves {served}"
+        return f"{rows[0]['strategy']} does not carry {where}: it serves {served}{lost}"
     engine = "" if len(runnable) == len(rows) else " that this engine runs"
+    all_saturate = "all saturate, and " if all(row["saturated"] for row in rows) else ""
     return (
-        f"no strategy{engine} carries {where}: all saturate, and {most['strategy']} serves most, "
-        f"{served}"
+        f"no strategy{engine} carries {where}: {all_saturate}{most['strategy']} serves most, "
+        f"{served}{lost}"
     )
+
+
+def _unserved(row: Row) -> float:
+    lost = int(row["rejected"] + row["timed_out"] + row["failed"])
+    return lost / (lost + int(row["finished"] + row["unfinished"]))
 
 
 def _served(row: Row) -> float:

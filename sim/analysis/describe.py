@@ -123,11 +123,14 @@ def _routed(scenario: Scenario) -> bool:
 
 
 def _failure(failure: Mapping[str, Any]) -> str:
-    restart = failure.get("restart")
-    then = (
-        f"reloads at {number(restart['load_bytes_per_s'] / 1e9)} GB/s" if restart else "stays down"
-    )
-    return f"replica {failure['replica']} dies at {number(failure['at_s'])} s and {then}"
+    restart, lost = failure.get("restart"), failure.get("in_flight") == "lose"
+    text = f"replica {failure['replica']} dies at {number(failure['at_s'])} s"
+    text += " with all it was serving" if lost else ""
+    if not restart:
+        return f"{text} and stays down"
+    boot_s = restart.get("boot_s")
+    boots = f"boots for {number(boot_s)} s and " if boot_s else ""
+    return f"{text}, {boots}reloads at {number(restart['load_bytes_per_s'] / 1e9)} GB/s"
 
 
 def _amount(workload: Mapping[str, Any]) -> str:

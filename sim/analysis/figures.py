@@ -80,6 +80,8 @@ def pictures(
         for run in _tables(requests, shown, TIMED)
     ]
     bounds = document["scenario"].get("slo") or {}
+    first_runs = [run for run in _tables(timelines, shown) if not run.replication]
+    failures_s = [failure["at_s"] for failure in document["scenario"].get("failures", ())]
     return [
         *_distributions(measured, shown, look, bounds),
         *_throughput(along, key, look),
@@ -87,7 +89,7 @@ def pictures(
         *_windows(shown, look),
         *_step(shown),
         *_memory(grid.shown(rows)),
-        *_over_time([run for run in _tables(timelines, shown) if not run.replication], look),
+        *_over_time(first_runs, look, failures_s),
     ]
 
 
@@ -215,9 +217,11 @@ def _memory(rows: Sequence[Row]) -> Iterator[Picture]:
     )
 
 
-def _over_time(runs: Sequence[RunTable], look: Looks) -> Iterator[Picture]:
+def _over_time(
+    runs: Sequence[RunTable], look: Looks, failures_s: Sequence[float]
+) -> Iterator[Picture]:
     for name, (title, caption) in TIMES.items():
         idle = 1.0 if name == "tau" else 0.0
         if any((course(run.columns, name).values > idle).any() for run in runs):
-            ax = plots.over_time(runs, name, look=look)
+            ax = plots.over_time(runs, name, look=look, failures_s=failures_s)
             yield Picture(f"time_{name}", OVER_TIME, title, caption, ax.figure)

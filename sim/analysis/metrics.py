@@ -174,8 +174,8 @@ def preemptions(columns: Columns) -> int:
 
 
 def resent(columns: Columns) -> int:
-    """Requests sent more than once."""
-    return int((columns["attempts"] > 1).sum())
+    """How often a request was sent again: attempts beyond the first of each."""
+    return int(np.maximum(columns["attempts"] - 1, 0).sum())
 
 
 def resent_e2e_s(columns: Columns) -> float | None:

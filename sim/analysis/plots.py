@@ -226,7 +226,11 @@ def stacked_bars(
 
 
 def over_time(
-    runs: Sequence[RunTable], name: str, ax: Axes | None = None, look: Looks | None = None
+    runs: Sequence[RunTable],
+    name: str,
+    ax: Axes | None = None,
+    look: Looks | None = None,
+    failures_s: Sequence[float] = (),
 ) -> Axes:
     """One quantity over simulated time, all replicas together, a line a strategy.
 
@@ -238,6 +242,8 @@ def over_time(
         One of ``timeline.QUANTITIES``.
     ax, look
         As in ``latency_cdf``.
+    failures_s : sequence of float
+        When replicas die [s].
     """
     courses = {run.strategy: course(run.columns, name) for run in runs}
     look = look or looks(courses)
@@ -251,6 +257,11 @@ def over_time(
             (line,) = ax.step(edges * per_unit, heights, where="post", **style)
             line.set_markevery(max(len(edges) // 8, 1))
             entries.append((label, line))
+        for at_s in failures_s:
+            if at_s <= last:
+                mark = ax.axvline(at_s * per_unit, color=BAD, linestyle=":", linewidth=1.2)
+                if entries[-1][0] != "a replica dies":
+                    entries.append(("a replica dies", mark))
         axes.linear(ax, "x", last * per_unit)
         axes.linear(ax, "y")
         finish(ax, f"simulated time, {unit}", QUANTITIES[name], entries)

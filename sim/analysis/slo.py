@@ -123,7 +123,9 @@ def _late(objective: Objective, mine: Columns) -> list[str]:
 def _short(objective: Objective, attainment: float) -> str:
     """The share asked for; of a class also the share it reached, for the row's is of them all."""
     asked = f"{percent(objective.target)} asked"
-    return asked if objective.name is None else f"{percent(attainment)} of {asked}"
+    if objective.name is None:
+        return asked
+    return f"{percent(attainment)} of requests within it, {asked}"
 
 
 def goodput_req_s(columns: Columns, asked: Sequence[Objective], over: Window) -> float | None:
@@ -160,7 +162,7 @@ def row_slo(
         for objective in asked
     ]
     missed = [
-        f"{objective.name} {what}" if objective.name else what
+        f"class {objective.name}: {what}" if objective.name else what
         for objective, found in judged
         for what in found["missed"]
     ]

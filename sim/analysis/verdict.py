@@ -13,6 +13,12 @@ WATCH = (
 )
 
 
+SHED = 0.01
+"""Share of the requests a deployment may leave unserved and still carry its load."""
+
+LOAD = ("queue full", "its session ended")
+"""Refusals for want of room; others are of requests that never fit."""
+
 FEW = 100
 """Measured requests below which percentiles are said to rest on few."""
 
@@ -35,6 +41,8 @@ def _judgement(row: Row) -> str:
         )
     if not row["finished"]:
         return "served nothing"
+    if not carries(row):
+        return f"does not carry this load: {percent(shed(row))} of the requests get nothing"
     if row.get("baseline"):
         return "baseline"
     speedup = row["speedup"]
@@ -50,6 +58,20 @@ def _judgement(row: Row) -> str:
     if band["hi"] < 1:
         return f"do not use at this load: {gain(row, speedup)}"
     return "undecided: the band straddles 1; measure tau on your traffic"
+
+
+def shed(row: Row) -> float:
+    """Share of the requests that ended unserved for want of room, time or a replica."""
+    reasons = row.get("rejected_because") or {}
+    lost = row["timed_out"] + row["failed"] + sum(reasons.get(reason, 0) for reason in LOAD)
+    total = lost + row["finished"] + row["unfinished"]
+    return lost / total if total else 0.0
+
+
+def carries(row: Row) -> bool:
+    """Whether a deployment carries its load: nearly all is served, or as much as the SLO asks."""
+    enough = shed(row) <= SHED or bool((row.get("slo") or {}).get("met"))
+    return bool(row["finished"]) and not row["saturated"] and enough
 
 
 def gain(row: Row, speedup: float) -> str:
@@ -93,11 +115,12 @@ def _gone(row: Row) -> list[str]:
     if row["timed_out"]:
         notes.append(f"{row['timed_out']} request{'s' * (row['timed_out'] != 1)} timed out")
     if row["failed"]:
-        notes.append(f"{row['failed']} lost with a replica")
+        notes.append(f"{row['failed']} failed: lost with a replica, or none was left")
     if row["resent"]:
         mean_s = row.get("resent_e2e_s")
         slow = f", E2E {number(1e3 * mean_s)} ms on average" if mean_s else ""
-        notes.append(f"{row['resent']} sent again{slow}")
+        times = "once" if row["resent"] == 1 else f"{row['resent']} times"
+        notes.append(f"sent again {times}{slow}")
     return notes
 
 
@@ -122,16 +145,12 @@ def switch_off(row: Row) -> str | None:
 
 
 def best(rows: Sequence[Row]) -> Row | None:
-    """The row to choose among the strategies of one point; None where all are saturated.
+    """The row to choose among the strategies of one point; None where none carries the load.
 
     The engine must be able to run it. Rows that meet the SLO go before rows that miss it; then
     the largest speedup wins whose band is entirely above 1, else the baseline.
     """
-    usable = [
-        row
-        for row in rows
-        if row["finished"] and not row["saturated"] and not row.get("hypothetical")
-    ]
+    usable = [row for row in rows if carries(row) and not row.get("hypothetical")]
     meeting = [row for row in usable if not row.get("slo") or row["slo"]["met"]]
     candidates = meeting or usable
     if not candidates:

@@ -36,11 +36,21 @@ class Reading(NamedTuple):
         """The sums as they stand, and the chunk gaps and tokens decoded so far."""
         return cls._make((*(getattr(totals, name) for name in cls._fields[:-2]), gaps, decoded))
 
+    def towards(self, after: Reading, passed: float) -> Reading:
+        """The sums when a share of a step has passed: of its time as much, of its counts none."""
+        times = {
+            name: (1 - passed) * getattr(self, name) + passed * getattr(after, name)
+            for name in self._fields
+            if name.endswith("_s")
+        }
+        return self._replace(**times)
+
 
 class Bins:
     """Readings of a replica's sums at equal distances in time.
 
-    A step belongs to the bin it ends in. When there are ``MOST_BINS`` of them, pairs are joined.
+    Time is shared out between the bins a step runs in; what it counts belongs to the one it ends
+    in. When there are ``MOST_BINS`` of them, pairs are joined.
 
     Attributes
     ----------
@@ -55,11 +65,26 @@ class Bins:
         self._readings: list[Reading] = []
         self.width_s = self.end_s = FIRST_WIDTH_S
 
-    def close(self, now_s: float, decoded: int) -> float:
-        """Close every bin that ends by ``now_s``; end of the one that is filled then [s]."""
-        reading = Reading.of(self._totals, self._gaps.count, decoded)
-        while self.end_s <= now_s:
-            self._readings.append(reading)
+    def reading(self, decoded: int) -> Reading:
+        """The sums as they stand."""
+        return Reading.of(self._totals, self._gaps.count, decoded)
+
+    def close(self, before: Reading, start_s: float, end_s: float, decoded: int) -> float:
+        """Close every bin that ends by the end of a step; end of the one filled then [s].
+
+        Parameters
+        ----------
+        before : Reading
+            The sums before the step.
+        start_s, end_s : float
+            The step [s].
+        decoded : int
+            Tokens decoded by its end.
+        """
+        after = self.reading(decoded)
+        while self.end_s <= end_s:
+            passed = min(max((self.end_s - start_s) / (end_s - start_s), 0.0), 1.0)
+            self._readings.append(after if passed == 1.0 else before.towards(after, passed))
             if len(self._readings) == MOST_BINS:
                 self._readings = self._readings[1::2]
                 self.width_s *= 2
@@ -68,7 +93,7 @@ class Bins:
 
     def finish(self, decoded: int) -> None:
         """The run is over: close the bin being filled, where something is in it."""
-        reading = Reading.of(self._totals, self._gaps.count, decoded)
+        reading = self.reading(decoded)
         if reading != (self._readings or [Reading()])[-1]:
             self._readings.append(reading)
 

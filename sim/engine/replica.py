@@ -168,11 +168,12 @@ class Replica:
                 yield self.env.timeout(max(end - self.env.now, 0.0))
                 if self._life != life:
                     return
-            if end >= bin_end_s:
-                bin_end_s = bins.close(end, batch.decoded)
+            before = bins.reading(batch.decoded) if end >= bin_end_s else None
             if rows is not None and row is not None:
                 rows.append(row)
             self._book(n, prefill, start, end, used, waiting)
+            if before is not None:
+                bin_end_s = bins.close(before, start, end, batch.decoded)
             self._known_s = start if ahead else end
             self.now_s = end
             if agenda.next_s <= end:
@@ -252,7 +253,7 @@ class Replica:
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""
-        self.totals.preemptions += len(victims)
+        self.totals.preemptions += self.scheduler.preempted
         for request in victims:
             self.gaps.forget(request, self.now_s)
 

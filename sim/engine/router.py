@@ -110,11 +110,11 @@ class Router:
         return True
 
     def _full(self, replica: Replica | None) -> bool:
-        """Whether a replica, or the shared queue, holds as many as it may."""
+        """Whether a replica, or the queue they share, holds as many as it may."""
         assert self._limit is not None
-        if self._pulled:
-            return replica is None and len(self._held) >= self._limit * len(self.replicas)
-        return replica is not None and len(replica.scheduler.waiting) >= self._limit
+        if replica is not None:
+            return len(replica.scheduler.waiting) >= self._limit
+        return self._pulled and len(self._held) >= self._limit * len(self.replicas)
 
     def _drain(self, now_s: float) -> None:
         """Give out what is held, as far as somebody can take it."""

@@ -37,8 +37,8 @@ class Scheduler:
         Finished, but their blocks and places are not usable in this planning (asynchronous).
     swap_s : float
         Time the current step spends moving blocks to or from host memory [s].
-    preempted : bool
-        Whether the current planning had victims.
+    preempted : int
+        Victims of the current planning.
     interrupted, returning : list of Request
         Its victims that were decoding; requests whose blocks it brings back from host memory.
     """
@@ -52,7 +52,7 @@ class Scheduler:
         self.partial: Request | None = None
         self.late: list[Request] = []
         self.swap_s = 0.0
-        self.preempted = False
+        self.preempted = 0
         self.interrupted: list[Request] = []
         self.returning: list[Request] = []
         self._blocked = False
@@ -66,7 +66,7 @@ class Scheduler:
             Requests ready after this instant are not yet seen [s].
         """
         if self.preempted:
-            self.preempted, self.interrupted = False, []
+            self.preempted, self.interrupted = 0, []
         if not self.rules.exclusive_prefill:
             growth = self.batch.growth
             if growth:
@@ -188,7 +188,8 @@ class Scheduler:
 
     def _preempt(self, request: Request) -> None:
         """Back to the front of the queue, blocks freed."""
-        self.preempted, self._blocked = True, False
+        self.preempted += 1
+        self._blocked = False
         del self.running[request]
         request.preemptions += 1
         decoding = request.finish_step > 0

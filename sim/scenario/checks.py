@@ -84,7 +84,25 @@ def check_fleet(scenario: Scenario, replicas: int) -> None:
             f"got {engine.router_refresh_s:g}",
             "engine.router_refresh_s",
         )
-    for index, failure in enumerate(scenario.failures):
+    client, failures = scenario.workload.client, scenario.failures
+    lossy = any(failure.in_flight == "lose" for failure in failures)
+    if client.retries and not (client.deadlines or engine.queue_limit or lossy):
+        raise ModelError(
+            "never come about: there is no time-out, no queue_limit and no failure that loses "
+            f"requests, got {client.retries}",
+            "workload.client.retries",
+        )
+    gone: dict[int, float] = {}
+    for index in sorted(range(len(failures)), key=lambda index: failures[index].at_s):
+        failure = failures[index]
+        if failure.replica in gone:
+            raise ModelError(
+                f"replica {failure.replica} is down for good since {gone[failure.replica]:g} s, "
+                f"got {failure.at_s:g}",
+                f"failures[{index}].at_s",
+            )
+        if failure.restart is None:
+            gone[failure.replica] = failure.at_s
         if failure.replica >= replicas:
             raise ModelError(
                 f"there are {replicas} replicas, counted from 0, got {failure.replica}",

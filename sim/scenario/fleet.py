@@ -6,11 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from models.schema import Frozen
+from models.schema import Frozen, ModelError
 
 RouterPolicy = Literal[
     "round_robin", "least_outstanding", "power_of_two", "prefix_affinity", "shared_queue"
 ]
+
+LONGEST_PAUSE_S = 1e6
 
 Patience = Annotated[float, Field(gt=0, le=1e6)]
 
@@ -44,7 +46,16 @@ class Client(Frozen):
     def _ordered(self) -> Client:
         first, whole = self.first_token_timeout_s, self.timeout_s
         if first is not None and whole is not None and first >= whole:
-            raise ValueError(f"first_token_timeout_s must be below timeout_s ({whole:g})")
+            raise ModelError(
+                f"must be below timeout_s ({whole:g}), got {first:g}", "first_token_timeout_s"
+            )
+        last_s = self.backoff_s * self.backoff_factor ** max(self.retries - 1, 0)
+        if last_s > LONGEST_PAUSE_S:
+            raise ModelError(
+                f"make the last pause {last_s:.1g} s with backoff_factor {self.backoff_factor:g}; "
+                f"at most {LONGEST_PAUSE_S:g} s, got {self.retries}",
+                "retries",
+            )
         return self
 
     @property
@@ -58,7 +69,7 @@ class Restart(Frozen):
     """How a replica comes back."""
 
     load_bytes_per_s: float = Field(
-        gt=0,
+        ge=1e6,
         le=1e15,
         description="Rate a replica reads its weights at, all GPUs together [byte/s].",
     )

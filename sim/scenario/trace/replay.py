@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -130,7 +131,12 @@ def check_replay(workload: Workload, arrivals: Trace) -> None:
                 f"workload.streams[{index}].share",
             )
     trace = _file(arrivals)
-    _window(trace, arrivals)
+    rows = _window(trace, arrivals)
+    most = math.ceil(len(rows) * arrivals.rate_scale)
+    if workload.requests is not None and workload.requests > most:
+        raise ModelError(
+            f"the trace has {most} requests there, got {workload.requests}", "workload.requests"
+        )
     if arrivals.stream_from:
         _named_streams(trace, workload, arrivals.stream_from)
 

@@ -31,7 +31,7 @@ class Trace(ArrivalProcess):
         description="Requests replayed for each one in the trace, over the same time.",
     )
     time_scale: float = Field(
-        default=1.0, gt=0, le=1e6, description="Factor on all gaps: 2 replays at half the speed."
+        default=1.0, ge=1e-6, le=1e6, description="Factor on all gaps: 2 replays at half the speed."
     )
     from_s: Annotated[float, Field(ge=0, le=1e10)] = Field(
         default=0.0,
