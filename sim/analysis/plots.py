@@ -26,10 +26,8 @@ Row = Mapping[str, Any]
 Looks = Mapping[str, Look]
 Entries = list[tuple[Any, ...]]
 
-WIDTH, BAR = 380, 36
-"""A figure, and the height of a bar with its name [px]."""
-RIGHT, BOTTOM = 12, 40
-"""Space around the axes [px]; the legend comes below it."""
+WIDTH, BAR, RIGHT, BOTTOM = 380, 36, 12, 40
+"""A figure, the height of a bar with its name, space around the axes (legend below it) [px]."""
 DOTS_PER_PIXEL = 2.5
 NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_s": "queueing"}
 
@@ -257,11 +255,9 @@ def over_time(
             (line,) = ax.step(edges * per_unit, heights, where="post", **style)
             line.set_markevery(max(len(edges) // 8, 1))
             entries.append((label, line))
-        for at_s in failures_s:
-            if at_s <= last:
-                mark = ax.axvline(at_s * per_unit, color=BAD, linestyle=":", linewidth=1.2)
-                if entries[-1][0] != "a replica dies":
-                    entries.append(("a replica dies", mark))
+        failed = [at_s * per_unit for at_s in failures_s if at_s <= last]
+        marks = [ax.axvline(x, color=BAD, linestyle=":", linewidth=1.2) for x in failed]
+        entries += [("a replica dies", mark) for mark in marks[:1]]
         axes.linear(ax, "x", last * per_unit)
         axes.linear(ax, "y")
         finish(ax, f"simulated time, {unit}", QUANTITIES[name], entries)
