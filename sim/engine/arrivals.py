@@ -49,6 +49,17 @@ class Arrivals:
     def pop(self) -> tuple[float, int]:
         """Take the next request: its time and row."""
         now = self.next_s
+        if not self._due and not self._closed:
+            row = self._heads[self._timed]
+            self._timed += 1
+            more = self._timed < len(self._times)
+            self.next_s = self._times[self._timed] if more else math.inf
+            self._begun += 1
+            return now, row
+        return now, self._pop_first(now)
+
+    def _pop_first(self, now: float) -> int:
+        """Row of whatever is due first."""
         row = None
         if self._timed < len(self._times) and self._times[self._timed] == now:
             self._timed += 1
@@ -58,7 +69,7 @@ class Arrivals:
             row = self._heads[self._begun]
             self._begun += 1
         self._look()
-        return now, row
+        return row
 
     def answered(self, row: int, now_s: float) -> float | None:
         """A request came back, served or not; when somebody sends in answer to it, if so [s].

@@ -238,18 +238,15 @@ class Replica:
                 self.gaps.stall(start, batch.n)
         if prefill is not None:
             totals.prefilling_s += (len(self.scheduler.running) - n) * seconds
-            self._book_prefill(prefill, start, end)
+            for request in prefill.started:
+                if not request.preemptions and not request.gone:
+                    self.recorder.log.schedule_s[request.id] = start
+            for request in prefill.finishing:
+                self._first_token(request, end)
         if self.scheduler.returning:
             for request in self.scheduler.returned():
                 batch.join(request)
                 self.gaps.come_back(request)
-
-    def _book_prefill(self, prefill: Prefill, start: float, end: float) -> None:
-        for request in prefill.started:
-            if not request.preemptions and not request.gone:
-                self.recorder.log.schedule_s[request.id] = start
-        for request in prefill.finishing:
-            self._first_token(request, end)
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""

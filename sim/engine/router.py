@@ -49,6 +49,7 @@ class Router:
         self._limit = fleet.queue_limit
         self._choice = make_choice(fleet, replicas, rules.max_num_seqs, seed)
         self._pulled = fleet.router == "shared_queue"
+        self._only = replicas[0] if len(replicas) == 1 and not self._pulled else None
         self._deadlines = fleet.client.deadlines
         self._up = list(replicas)
         self._returns = 0
@@ -97,7 +98,9 @@ class Router:
 
     def _offer(self, request: Request, now_s: float) -> bool:
         """Give a request to a replica, which may refuse it; False: nobody can take it now."""
-        chosen = self._choice.choose(request, self._up, now_s) if self._up else None
+        chosen: Replica | None = None
+        if self._up:
+            chosen = self._only or self._choice.choose(request, self._up, now_s)
         if chosen is None:
             return False
         if self._limit is not None and self._full(chosen):
@@ -128,16 +131,18 @@ class Router:
         """A request was served; somebody may send in answer to it."""
         if self._deadlines:
             del self._alive[row]
-        self._answered(row, now_s)
+        if self.arrivals.waits:
+            self._answered(row, now_s)
+        else:
+            self._recorder.answered()
         if self._held:
             self._drain(now_s)
 
     def _answered(self, row: int, now_s: float) -> None:
         self._recorder.answered()
-        if self.arrivals.waits:
-            due_s = self.arrivals.answered(row, now_s)
-            if due_s is not None:
-                self.agenda.expect(due_s)
+        due_s = self.arrivals.answered(row, now_s)
+        if due_s is not None:
+            self.agenda.expect(due_s)
 
     def _over(self, attempt: tuple[int, int]) -> bool:
         request = self._alive.get(attempt[0])

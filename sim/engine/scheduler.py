@@ -81,10 +81,11 @@ class Scheduler:
 
     def _make_room(self, growth: int) -> None:
         """Give the next decode step its blocks, preempting from the tail while they lack."""
-        while growth > self.pool.free:
+        pool = self.pool
+        while growth > pool.free:
             self._preempt(next(reversed(self.running)))
             growth = self.batch.growth
-        self.pool.take(growth)
+        pool.take(growth)
 
     def _prefills(self, known_s: float) -> Prefill | None:
         """Chunks for the next step, admitting requests that are ready at ``known_s``."""
