@@ -145,6 +145,7 @@ class Loop:
         self.heads = [row for row in range(self.rows) if requests.turn[row] == 0]
         self.begun = 0  # sessions of a closed loop
         self.returns = 0  # times some replica will still come up
+        self.loading: dict[int, Outage] = {}  # by replica: what it comes back from
         self.schedule_first_requests()
         self.schedule_outages()
 
@@ -343,12 +344,17 @@ class Loop:
 
     def goes_down(self, outage: Outage) -> None:
         replica = self.replicas[outage.replica]
-        if not replica.up:
-            return  # what is down cannot go down, nor come back from that
+        was_loading = self.loading.pop(outage.replica, None) is not None
+        if not replica.up and not was_loading:
+            return  # gone for good
+        lost = [] if was_loading else replica.fail()
+        if was_loading:
+            self.returns -= 1  # it dies again, and will not come back at that time
         if outage.up_s is not None:
             self.returns += 1
+            self.loading[outage.replica] = outage
             self.at(outage.up_s, Kind.REPLICA_CHANGES, self.comes_up, outage)
-        for sequence in replica.fail():
+        for sequence in lost:
             if outage.resend:
                 self.send(sequence.row)
             else:
@@ -359,6 +365,9 @@ class Loop:
             self.held = []
 
     def comes_up(self, outage: Outage) -> None:
+        if self.loading.get(outage.replica) is not outage:
+            return
+        del self.loading[outage.replica]
         self.returns -= 1
         self.replicas[outage.replica].up = True
         self.give_out()

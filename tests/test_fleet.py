@@ -305,3 +305,28 @@ def test_a_shared_queue_lets_no_more_wait_in_a_replica_short_of_memory_than_its_
     run = serve(requests, fleet, Cost(0.1), max_num_seqs=64, n_blocks=36)
     assert run.log.refusals["queue full"] > 20
     assert max(row[11] for row in run.rows or []) <= 3 + 1
+
+
+def test_a_replica_that_dies_again_while_it_loads_comes_back_from_that_or_not_at_all():
+    requests = replace(poisson(2.0, 400), output_tokens=np.full(400, 5))
+    for second_up_s, back_s in ((150.0, 150.0), (None, np.inf)):
+        outages = (Outage(0, 20.0, 60.0), Outage(0, 40.0, second_up_s))
+        run = serve(requests, Fleet(2, outages=outages), Cost(0.1), max_num_seqs=50)
+        assert set(run.log.status) == {"finished"}
+        mine = np.array([row[1] for row in run.rows or [] if row[0] == 0])
+        assert not ((mine > 20.0) & (mine < back_s)).any()
+        assert (mine >= back_s).any() == np.isfinite(back_s)
+
+
+def test_turns_after_one_that_outgrew_the_context_say_so():
+    requests = replace(
+        poisson(1.0, 4),
+        arrival_s=np.array([0.0, np.nan, np.nan, 5.0]),
+        turn=np.array([0, 1, 2, 0]),
+        prompt_tokens=np.array([10, 90, 95, 10]),
+        output_tokens=np.full(4, 2),
+    )
+    log = serve(requests, Fleet(1), Cost(0.1), max_model_len=50).log
+    assert log.status == ["finished", "rejected", "rejected", "finished"]
+    assert log.refusals == {"longer than max_model_len": 1, "its session outgrew the context": 1}
+    assert log.attempts == [1, 1, 0, 1]

@@ -150,12 +150,12 @@ def test_nobody_left_for_those_the_router_holds() -> None:
 
 
 def test_overlapping_outages() -> None:
-    # At 2 it is down already, and does not come back from that at 3: A runs from 5 to 14.
+    # At 2 it dies while it loads, and comes back from that at 3, not at 5: A runs from 3 to 12.
     outages = (Outage(0, 1, 5, resend=True), Outage(0, 2, 3, resend=True))
     result = serve(make_requests((0.25, 4, 9)), RULES, fleet=Fleet(outages=outages))
     assert result.attempts.tolist() == [2]
-    assert result.schedule_s.tolist() == [5]
-    assert result.finish_s.tolist() == [14]
+    assert result.schedule_s.tolist() == [3]
+    assert result.finish_s.tolist() == [12]
 
 
 def test_a_step_that_ends_as_its_replica_goes_down_has_been() -> None:

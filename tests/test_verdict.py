@@ -117,9 +117,10 @@ def test_a_row_that_serves_too_few_is_not_chosen_and_says_so():
 
 
 def test_an_slo_may_accept_that_some_are_not_served():
-    slo = {"attainment": 0.95, "target": 0.9, "missed": [], "met": True, "classes": {}}
+    slo = {"attainment": 0.95, "target": 0.9, "missed": [], "met": True, "for_all": True}
     refused = row("plain", None, rejected=90, rejected_because={"queue full": 90}, slo=slo)
     assert best([refused]) is refused
+    assert best([{**refused, "slo": {**slo, "for_all": False}}]) is None
     assert best([row("plain", None, rejected=90, rejected_because={"queue full": 90})]) is None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from models.schema import weakest
-from sim.analysis import grid
+from sim.analysis import describe, grid
 from sim.analysis.report import BASIS
-from sim.analysis.verdict import FEW, best, gain, number, percent, proven, shed
+from sim.analysis.verdict import FEW, best, carries, gain, number, percent, proven, shed
 
 Row = Mapping[str, Any]
 Scenario = Mapping[str, Any]
@@ -160,6 +160,9 @@ def _slo(row: Row) -> str:
 def _several(points: Sequence[Sequence[Row]], scenario: Scenario) -> str:
     """Each choice with the points it holds at; counts where the sentence would get long."""
     chosen = [best(rows) for rows in points]
+    alone = [rows[0] for rows in points if len(rows) == 1 and carries(rows[0])]
+    if len(alone) == len(points) and grid.load_key(alone) is None:
+        return _compared(alone)
     choices: dict[str | None, list[int]] = {}
     for index, row in enumerate(chosen):
         choices.setdefault(None if row is None else row["strategy"], []).append(index)
@@ -175,6 +178,26 @@ def _several(points: Sequence[Sequence[Row]], scenario: Scenario) -> str:
             else f"no strategy carries the load {where}"
         )
     return "; ".join(parts)
+
+
+def _compared(rows: Sequence[Row]) -> str:
+    """Where one strategy does best, when it is what varies that is compared."""
+
+    def e2e_ms(row: Row) -> float:
+        mean = row["e2e_s"]["mean"]
+        return float("inf") if mean is None else 1e3 * float(mean)
+
+    def rank(row: Row) -> tuple[float, float]:
+        return -float((row.get("slo") or {}).get("attainment") or 0.0), e2e_ms(row)
+
+    first, *others = sorted(rows, key=rank)
+    ends = dict.fromkeys(number(e2e_ms(row)) for row in sorted(others, key=e2e_ms))
+    low, high = next(iter(ends)), next(reversed(ends))
+    span = low if low == high else f"{low} to {high}"
+    return (
+        f"{first['strategy']} does best with {describe.point(first['point'])}: E2E "
+        f"{number(e2e_ms(first))} ms on average, against {span} ms{_slo(first)}"
+    )
 
 
 def _counts(choices: Mapping[str | None, Sequence[int]], total: int) -> str:

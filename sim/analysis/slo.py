@@ -153,6 +153,7 @@ def row_slo(
     -------
     dict
         ``attainment``: share of the requests under an objective that met their own;
+        ``for_all``: whether every request is under one;
         ``classes``: attainment, target, missed and met of each class; ``missed`` and ``met``:
         over all of them.
     """
@@ -171,6 +172,7 @@ def row_slo(
         "target": target,
         "missed": missed,
         "met": not missed,
+        "for_all": bool(bound.all()),
         "classes": {
             objective.name: found for objective, found in judged if objective.name is not None
         },

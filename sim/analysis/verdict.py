@@ -70,7 +70,8 @@ def shed(row: Row) -> float:
 
 def carries(row: Row) -> bool:
     """Whether a deployment carries its load: nearly all is served, or as much as the SLO asks."""
-    enough = shed(row) <= SHED or bool((row.get("slo") or {}).get("met"))
+    slo = row.get("slo") or {}
+    enough = shed(row) <= SHED or bool(slo.get("met") and slo.get("for_all"))
     return bool(row["finished"]) and not row["saturated"] and enough
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,7 @@ import simpy
 from sim.engine.agenda import CHANGE, DEADLINE, RETRY, Agenda
 from sim.engine.arrivals import Arrivals
 from sim.engine.fleet import Fleet, Outage
-from sim.engine.intake import Intake
+from sim.engine.intake import TOO_LARGE, TOO_LONG, Intake
 from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica
 from sim.engine.request import Request
@@ -21,6 +21,8 @@ from sim.engine.rules import Rules
 QUEUE_FULL = "queue full"
 NO_REPLICA = "no replica left"
 SESSION_ENDED = "its session ended"
+SESSION_GREW = "its session outgrew the context"
+NEVER_FITS = (TOO_LONG, TOO_LARGE)
 
 
 class Router:
@@ -53,7 +55,8 @@ class Router:
         self._deadlines = fleet.client.deadlines
         self._up = list(replicas)
         self._returns = 0
-        self._held: deque[Request] = deque()
+        self._held: OrderedDict[Request, None] = OrderedDict()
+        self._loading: dict[int, Outage] = {}
         self._alive: dict[int, Request] = {}
         self.agenda = Agenda(env, arrivals, self._arrive, self._over)
         for outage in fleet.outages:
@@ -93,7 +96,7 @@ class Router:
         elif self._limit is not None and self._full(None):
             self._miss(request, now_s, "rejected", QUEUE_FULL)
         else:
-            self._held.append(request)
+            self._held[request] = None
             self.agenda.hold_up(self._pulled)
 
     def _offer(self, request: Request, now_s: float) -> bool:
@@ -121,8 +124,8 @@ class Router:
 
     def _drain(self, now_s: float) -> None:
         """Give out what is held, as far as somebody can take it."""
-        while self._held and self._offer(self._held[0], now_s):
-            self._held.popleft()
+        while self._held and self._offer(next(iter(self._held)), now_s):
+            self._held.popitem(last=False)
         self.agenda.hold_up(self._pulled and bool(self._held))
 
     # Coming back, or not
@@ -154,7 +157,7 @@ class Router:
         if first_token and request.produced:
             return
         if request in self._held:
-            self._held.remove(request)
+            del self._held[request]
         else:
             self.replicas[request.replica].cancel(request)
         self._miss(request, now_s, "timed_out", "")
@@ -186,27 +189,36 @@ class Router:
             self._recorder.answered()
             row = later
             log.arrival_s[row] = now_s
-            log.end(row, "rejected", SESSION_ENDED)
+            log.end(row, "rejected", SESSION_GREW if reason in NEVER_FITS else SESSION_ENDED)
         self._answered(row, now_s)
 
     # Outages
 
     def _go_down(self, outage: Outage, now_s: float) -> None:
+        """A replica dies, perhaps while it was still coming back; not if it is gone for good."""
         replica = self.replicas[outage.replica]
-        if not replica.up:
+        was_loading = self._loading.pop(replica.number, None) is not None
+        if not replica.up and not was_loading:
             return
-        self._up.remove(replica)
+        lost: list[Request] = []
+        if was_loading:
+            self._returns -= 1
+        else:
+            self._up.remove(replica)
+            lost = replica.fail()
         if outage.up_s is not None:
             self._returns += 1
-            self.agenda.push(outage.up_s, CHANGE, partial(self._come_up, replica))
-        for request in replica.fail():
+            self._loading[replica.number] = outage
+            self.agenda.push(outage.up_s, CHANGE, partial(self._come_up, outage))
+        for request in lost:
             if outage.resend:
                 self._resend(request, now_s)
             else:
                 self._miss(request, now_s, "failed", "")
         if not self._up and not self._returns:
             while self._held:
-                self._end(self._held.popleft().id, now_s, "failed", NO_REPLICA)
+                request, _ = self._held.popitem(last=False)
+                self._end(request.id, now_s, "failed", NO_REPLICA)
 
     def _resend(self, lost: Request, now_s: float) -> None:
         request = self._intake.again(lost.id)
@@ -216,8 +228,11 @@ class Router:
             self._alive[request.id] = request
         self._place(request, now_s)
 
-    def _come_up(self, replica: Replica, now_s: float) -> None:
+    def _come_up(self, outage: Outage, now_s: float) -> None:
+        if self._loading.get(outage.replica) is not outage:
+            return
+        del self._loading[outage.replica]
         self._returns -= 1
-        replica.restart(now_s)
+        self.replicas[outage.replica].restart(now_s)
         self._up = [replica for replica in self.replicas if replica.up]
         self._drain(now_s)
