@@ -73,10 +73,13 @@ class Agenda:
                 yield self._nudge
                 continue
             yield self._env.timeout(max(self._until_s - self._env.now, 0.0))
+            if self._arrivals.waits or self._events:
+                yield self._env.timeout(0.0)  # steps that end at this very instant come first
             self.deliver(self._until_s)
 
     def _alarm(self, due_s: float) -> Generator[simpy.Event, None, None]:
         yield self._env.timeout(max(due_s - self._env.now, 0.0))
+        yield self._env.timeout(0.0)  # steps that end at this very instant come first
         self.deliver(due_s)
 
     def push(
