@@ -247,6 +247,23 @@ def test_strategies_count_as_in_the_file() -> None:
     assert complaint(text).startswith("what-if.yaml:21: strategies[1].acceptance.tau: ")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "draft", "expected"),
+    [
+        ("a100_80g_sxm", "draft_weights: fp8", "strategies[0].draft_weights: NVIDIA A100 SXM4 80"),
+        ("h100_sxm", "draft_tp: 16", "strategies[0].draft_tp: "),
+    ],
+)
+def test_a_draft_model_needs_what_the_target_needs(gpu: str, draft: str, expected: str) -> None:
+    text = f"""\
+hardware: {{gpu: {gpu}}}
+model: {{transformer: llama-3.1-8b}}
+workload: {{arrivals: {{kind: poisson, rate_per_s: 1}}}}
+strategies: [{{kind: draft_model, draft: llama-3.2-1b, {draft}}}]
+"""
+    assert f"what-if.yaml:4: {expected}" in complaint(text)
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "- a\n", "just words\n", "null\n", "\x00"])
 def test_what_is_no_mapping_is_refused(text: str) -> None:
     assert complaint(text).startswith("what-if.yaml")

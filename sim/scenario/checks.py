@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from models.hardware import Accelerator
 from models.profile import Profile
-from models.schema import ModelError
+from models.schema import Dtype, ModelError
 from models.strategies import Strategy
+from models.strategies.draft_model import DraftModel
 from models.strict_yaml import InputError
 from models.transformer import Transformer
 from sim.scenario.schema import Model, Scenario, Slo
@@ -50,9 +51,7 @@ def check_split(
         With the dotted key at fault.
     """
     with blame("model.weights"):
-        computed_in = accelerator.compute_dtype(model.weights)
-        if computed_in not in profile.gemm:
-            raise ModelError(f"profile {profile.name} has no {computed_in} GEMM constants")
+        _check_compute(model.weights, accelerator, profile)
     if model.kv not in profile.attention:
         have = ", ".join(profile.attention)
         raise ModelError(
@@ -61,12 +60,20 @@ def check_split(
         )
     with blame("model.tp"):
         target.check_tp(model.tp)
-        accelerator.check_group(model.tp)
-        if model.tp > 1 and model.tp not in profile.all_reduce:
-            sizes = ", ".join(str(size) for size in sorted(profile.all_reduce))
-            raise ModelError(
-                f"profile {profile.name} has all-reduce constants for {sizes}, got {model.tp}"
-            )
+        _check_group(model.tp, accelerator, profile)
+
+
+def _check_compute(weights: Dtype, accelerator: Accelerator, profile: Profile) -> None:
+    computed_in = accelerator.compute_dtype(weights)
+    if computed_in not in profile.gemm:
+        raise ModelError(f"profile {profile.name} has no {computed_in} GEMM constants")
+
+
+def _check_group(tp: int, accelerator: Accelerator, profile: Profile) -> None:
+    accelerator.check_group(tp)
+    if tp > 1 and tp not in profile.all_reduce:
+        sizes = ", ".join(str(size) for size in sorted(profile.all_reduce))
+        raise ModelError(f"profile {profile.name} has all-reduce constants for {sizes}, got {tp}")
 
 
 def check_fleet(scenario: Scenario, replicas: int) -> None:
@@ -153,6 +160,7 @@ def check_strategies(
         with blame(f"strategies[{index}]"):
             _check_engine(strategy, deployment)
             strategy.check(deployment.target, deployment.tp)
+            _check_draft(strategy, deployment)
             _check_domains(strategy, domains)
             strategy.law(deployment.engine, domains)
         _check_batch(strategy, deployment)
@@ -174,6 +182,16 @@ def _check_engine(strategy: Strategy, deployment: Deployment) -> None:
         raise ModelError(
             f"{engine.name} verifies chains only, no trees; {advice}, got '{strategy.name}'"
         )
+
+
+def _check_draft(strategy: Strategy, deployment: Deployment) -> None:
+    """A draft model of its own needs what the target needs: units and constants for its type."""
+    if not isinstance(strategy, DraftModel):
+        return
+    with blame("draft_weights"):
+        _check_compute(strategy.draft_weights, deployment.accelerator, deployment.profile)
+    with blame("draft_tp"):
+        _check_group(strategy.draft_tp, deployment.accelerator, deployment.profile)
 
 
 def _check_domains(strategy: Strategy, domains: tuple[str, ...]) -> None:
