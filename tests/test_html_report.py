@@ -407,3 +407,21 @@ def test_where_one_strategy_varies_in_its_surroundings_the_best_of_them_is_named
         "Plain does best with router=prefix_affinity: E2E 2800 ms on average, "
         "against 6100 to 6200 ms."
     )
+
+
+def test_what_the_router_goes_by_and_how_fresh_it_is_stands_among_the_assumptions():
+    def said(router: str, replicas: int, **engine: float) -> list[tuple[str, str]]:
+        made = document([row("plain", None)])
+        made["scenario"]["model"]["replicas"] = replicas
+        made["scenario"]["engine"] |= {"router": router, **engine}
+        found = [entry for entry in assumptions(made) if entry[0] == "router"]
+        return [(entry[1], entry[3]) for entry in found]
+
+    assert said("least_outstanding", 1) == []
+    ((text, fresh),) = said("least_outstanding", 2)
+    assert (text, fresh) == (
+        "least_outstanding: requests assigned and not finished",
+        "exact at every choice",
+    )
+    assert said("power_of_two", 2, router_refresh_s=5.0)[0][1] == "read anew after 5 s"
+    assert said("round_robin", 2)[0][1] == "nothing that could be stale"

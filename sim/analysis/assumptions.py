@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from models import catalog
 from models.schema import weakest
 from sim.analysis.grid import points
+from sim.scenario.fleet import ROUTER_SIGNALS
 from sim.scenario.overrides import canonical
 
 Document = Mapping[str, Any]
@@ -39,11 +40,23 @@ def assumptions(document: Document) -> list[Assumption]:
         *_entries("engine", "engines", _named(scenario, "engine", "name")),
         *_profile(document),
         *_gpus(scenario),
+        *_routers(scenario),
         *_entries("model", "transformers", _named(scenario, "model", "transformer")),
         *_entries("draft model", "transformers", _drafts(scenario)),
         *_acceptance(document),
         *_prices(scenario),
     ]
+
+
+def _routers(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
+    """What the router goes by, and how fresh it is; nothing to say of one replica."""
+    if (scenario["model"].get("replicas") or 1) == 1:
+        return
+    age_s = scenario["engine"].get("router_refresh_s") or 0
+    fresh = f"read anew after {age_s:g} s" if age_s else "exact at every choice"
+    for name in _named(scenario, "engine", "router"):
+        known = "nothing that could be stale" if name == "round_robin" else fresh
+        yield Assumption("router", f"{name}: {ROUTER_SIGNALS[name]}", "", known)
 
 
 def _named(scenario: Mapping[str, Any], block: str, key: str) -> list[str]:

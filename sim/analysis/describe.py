@@ -15,8 +15,6 @@ Scenario = Mapping[str, Any]
 
 MOST_VALUES = 12
 
-_UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
-
 
 def deployment(scenario: Scenario) -> str:
     """Model, precision, GPUs and engine of a resolved scenario."""
@@ -73,7 +71,7 @@ def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
     if not trace:
         return text
     used, span_s = trace["used"], trace["span_s"]
-    text += f": {used:,} requests over {_duration(span_s)}"
+    text += f": {used:,} requests over {_span(span_s)}"
     text += f", mean {number(used / span_s, 2)}/s" if span_s else ""
     text += f", ~{trace['mean_prompt_tokens']:.0f} in / ~{trace['mean_output_tokens']:.0f} out"
     for key, what in (("failures", "failure"), ("skipped", "bad line")):
@@ -91,12 +89,11 @@ def _streams_of(arrivals: Mapping[str, Any], streams: Sequence[Mapping[str, Any]
     return "; " + ", ".join(f"{percent(s['share'] / total)} {s['name']}" for s in streams)
 
 
-def _duration(seconds: float) -> str:
+def _span(seconds: float) -> str:
     """Seconds up to two minutes, minutes up to two hours, hours up to two days, then days."""
-    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{number(seconds / size, 2)} {unit}"
-    return f"{number(seconds, 2)} s"
+    sizes = (("days", DAY_S), ("h", 3600), ("min", 60))
+    unit, size = next(((u, size) for u, size in sizes if seconds >= 2 * size), ("s", 1))
+    return f"{_plain(float(number(seconds / size, 2)))} {unit}"
 
 
 def fleet(scenario: Scenario) -> str:
@@ -185,12 +182,6 @@ _KINDS = {"diurnal": _diurnal, "on_off": _bursts, "ramp": _ramp}
 def _clock(hour: float) -> str:
     minutes = round(60 * hour) % (24 * 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
-
-
-def _span(seconds: float) -> str:
-    """A time in the largest unit that holds two of it."""
-    unit, name = next((u for u in _UNITS if seconds >= 2 * u[0]), _UNITS[-1])
-    return f"{_plain(seconds / unit)} {name}"
 
 
 def _stream(stream: Mapping[str, Any], share: float, streams: int) -> str:

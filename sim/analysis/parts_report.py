@@ -20,13 +20,13 @@ def worst_window(row: Row) -> str | None:
     windows = row["windows"]
     if windows is None or row["saturated"]:
         return None
-    length, worst = duration(windows["window_s"]), windows["worst"]
+    length, worst = describe.duration(windows["window_s"]), windows["worst"]
     if worst is None:
         return f"worst {length}: none holds {FEW} requests"
     told = [f"{name} p95 {_ms(worst[f'{key}_p95'])} ms" for name, key in _LATENCIES[:2]]
     if worst["attainment"] is not None:
         told.append(f"{percent(worst['attainment'])} within the SLO")
-    return f"worst {length} (from {clock(worst['start_s'])}): {', '.join(told)}"
+    return f"worst {length} (from {describe.clock(worst['start_s'])}): {', '.join(told)}"
 
 
 def stream_table(points: Sequence[Sequence[Row]], width: int) -> Iterator[Line]:
@@ -67,17 +67,3 @@ def _groups(parts: Sequence[Row]) -> list[Group]:
 
 def _ms(seconds: float | None) -> str:
     return number(None if seconds is None else 1e3 * seconds)
-
-
-def duration(seconds: float) -> str:
-    """A length of time in its largest whole unit: ``5 min``, ``90 s``."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= size and seconds % size == 0:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:g} s"
-
-
-def clock(seconds: float) -> str:
-    """Time since the start as hours, minutes and seconds: ``1:05:00``."""
-    minutes, second = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"

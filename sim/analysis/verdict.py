@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sim.refusals import LOAD
+
 Row = Mapping[str, Any]
 
 WATCH = (
@@ -15,9 +17,6 @@ WATCH = (
 
 SHED = 0.01
 """Share of the requests a deployment may leave unserved and still carry its load."""
-
-LOAD = ("queue full", "its session ended")
-"""Refusals for want of room; others are of requests that never fit."""
 
 FEW = 100
 """Measured requests below which percentiles are said to rest on few."""

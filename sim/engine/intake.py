@@ -12,13 +12,11 @@ from models.acceptance import Law
 from sim.engine.path import Counts, Totals, flat_path
 from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
+from sim.refusals import TOO_LARGE, TOO_LONG
 from sim.scenario.requests import Requests
 
 CHUNK = 128
-
-
-TOO_LONG = "longer than max_model_len"
-TOO_LARGE = "larger than the whole KV pool"
+"""Requests drawn together; 128 to 512 are equally fast, and fewer paths stay in memory."""
 
 
 class Intake:

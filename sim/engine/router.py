@@ -11,18 +11,13 @@ import simpy
 from sim.engine.agenda import CHANGE, DEADLINE, RETRY, Agenda
 from sim.engine.arrivals import Arrivals
 from sim.engine.fleet import Fleet, Outage
-from sim.engine.intake import TOO_LARGE, TOO_LONG, Intake
+from sim.engine.intake import Intake
 from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica
 from sim.engine.request import Request
 from sim.engine.routing import make_choice
 from sim.engine.rules import Rules
-
-QUEUE_FULL = "queue full"
-NO_REPLICA = "no replica left"
-SESSION_ENDED = "its session ended"
-SESSION_GREW = "its session outgrew the context"
-NEVER_FITS = (TOO_LONG, TOO_LARGE)
+from sim.refusals import NEVER_FITS, NO_REPLICA, QUEUE_FULL, SESSION_ENDED, SESSION_GREW
 
 
 class Router:

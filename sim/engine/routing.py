@@ -11,21 +11,12 @@ from typing import Protocol
 from sim.engine.fleet import Fleet
 from sim.engine.replica import Replica
 from sim.engine.request import Request
-from sim.scenario.fleet import RouterPolicy
 
 AFFINITY_BOUND = 1.25
 """A replica is passed over where its load would exceed this many times the mean.
 
 Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads", arXiv 1608.01350.
 """
-
-SIGNALS: dict[RouterPolicy, str] = {
-    "round_robin": "none: replicas in turn",
-    "least_outstanding": "requests assigned and not finished",
-    "power_of_two": "requests assigned and not finished, of two replicas drawn at random",
-    "prefix_affinity": "where the prefix was last sent, then requests assigned and not finished",
-    "shared_queue": "free places, exact: replicas take from one queue",
-}
 
 
 class Choice(Protocol):

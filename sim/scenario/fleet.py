@@ -12,7 +12,17 @@ RouterPolicy = Literal[
     "round_robin", "least_outstanding", "power_of_two", "prefix_affinity", "shared_queue"
 ]
 
+ROUTER_SIGNALS: dict[str, str] = {
+    "round_robin": "none: replicas in turn",
+    "least_outstanding": "requests assigned and not finished",
+    "power_of_two": "requests assigned and not finished, of two replicas drawn at random",
+    "prefix_affinity": "where the prefix was last sent, then requests assigned and not finished",
+    "shared_queue": "free places, exact: replicas take from one queue",
+}
+"""What each router knows when it chooses."""
+
 LONGEST_PAUSE_S = 1e6
+"""A pause no client makes: beyond it a clock in seconds loses the length of a step."""
 
 Patience = Annotated[float, Field(gt=0, le=1e6)]
 
