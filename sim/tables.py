@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
 
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-_COUNT = pa.int64()
-_SECONDS = _NUMBER = pa.float64()
+TEXT = pa.dictionary(pa.int32(), pa.string())
+COUNT = pa.int64()
+SECONDS = NUMBER = pa.float64()
 
 
 class Status(IntEnum):
@@ -63,83 +63,84 @@ class RunTable(NamedTuple):
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
 
 
-def _field(name: str, kind: pa.DataType, unit: str, about: str) -> pa.Field:
+def field(name: str, kind: pa.DataType, unit: str, about: str) -> pa.Field:
+    """Describe one column of a schema: no nulls, its unit and meaning as metadata."""
     return pa.field(name, kind, nullable=False, metadata={"unit": unit, "about": about})
 
 
 _RUN = (
-    _field("strategy", _TEXT, "", "label of the strategy"),
-    _field("point", _TEXT, "", "values of the varied keys, empty without a grid"),
-    _field("replication", _COUNT, "", "0, 1, ...: the random streams used"),
+    field("strategy", TEXT, "", "label of the strategy"),
+    field("point", TEXT, "", "values of the varied keys, empty without a grid"),
+    field("replication", COUNT, "", "0, 1, ...: the random streams used"),
 )
 
 REQUESTS = pa.schema(
     [
-        _field("id", _COUNT, "", "sessions in order of arrival, all turns of one together"),
-        _field("session", _COUNT, "", "id of the first request of its session; often its own"),
-        _field("stream", _TEXT, "", "name of the traffic stream"),
+        field("id", COUNT, "", "sessions in order of arrival, all turns of one together"),
+        field("session", COUNT, "", "id of the first request of its session; often its own"),
+        field("stream", TEXT, "", "name of the traffic stream"),
         *_RUN,
-        _field("replica", _COUNT, "", "engine replica that served it"),
-        _field("status", _TEXT, "", " | ".join(STATUS_NAMES)),
-        _field("arrival_s", _SECONDS, "s", "request sent by the client"),
-        _field("schedule_s", _SECONDS, "s", "start of the step with its first prefill tokens"),
-        _field("first_token_s", _SECONDS, "s", "end of the step that emitted the first token"),
-        _field("finish_s", _SECONDS, "s", "end of the step that emitted the last token"),
-        _field("prompt_tokens", _COUNT, "token", "prompt length"),
-        _field("cached_tokens", _COUNT, "token", "prompt tokens found in the prefix cache"),
-        _field("output_tokens", _COUNT, "token", "tokens to emit, the first one included"),
-        _field("n_steps", _COUNT, "step", "decode steps it took part in"),
-        _field("drafted", _COUNT, "token", "draft tokens verified for it"),
-        _field("accepted", _COUNT, "token", "draft tokens accepted, before the cut at the end"),
-        _field("preemptions", _COUNT, "", "times it was moved back from running to waiting"),
-        _field("attempts", _COUNT, "", "times it was sent, 1 without retries"),
-        _field("discarded_tokens", _COUNT, "token", "emitted to attempts that came to nothing"),
+        field("replica", COUNT, "", "engine replica that served it"),
+        field("status", TEXT, "", " | ".join(STATUS_NAMES)),
+        field("arrival_s", SECONDS, "s", "request sent by the client"),
+        field("schedule_s", SECONDS, "s", "start of the step with its first prefill tokens"),
+        field("first_token_s", SECONDS, "s", "end of the step that emitted the first token"),
+        field("finish_s", SECONDS, "s", "end of the step that emitted the last token"),
+        field("prompt_tokens", COUNT, "token", "prompt length"),
+        field("cached_tokens", COUNT, "token", "prompt tokens found in the prefix cache"),
+        field("output_tokens", COUNT, "token", "tokens to emit, the first one included"),
+        field("n_steps", COUNT, "step", "decode steps it took part in"),
+        field("drafted", COUNT, "token", "draft tokens verified for it"),
+        field("accepted", COUNT, "token", "draft tokens accepted, before the cut at the end"),
+        field("preemptions", COUNT, "", "times it was moved back from running to waiting"),
+        field("attempts", COUNT, "", "times it was sent, 1 without retries"),
+        field("discarded_tokens", COUNT, "token", "emitted to attempts that came to nothing"),
     ]
 )
 
 STEPS = pa.schema(
     [
         *_RUN,
-        _field("replica", _COUNT, "", "engine replica"),
-        _field("start_s", _SECONDS, "s", "start of the step"),
-        _field("duration_s", _SECONDS, "s", "whole step"),
-        _field("draft_s", _SECONDS, "s", "draft phase of it"),
-        _field("verify_s", _SECONDS, "s", "target pass of it, prefill included"),
-        _field("host_s", _SECONDS, "s", "host work the GPU waited for"),
-        _field("n_decode", _COUNT, "sequence", "sequences decoding"),
-        _field("prefill_tokens", _COUNT, "token", "prompt tokens computed"),
-        _field("verify_tokens", _COUNT, "token", "query tokens of the decoding sequences"),
-        _field("emitted", _COUNT, "token", "tokens sent to clients"),
-        _field("blocks_used", _COUNT, "block", "KV blocks in use during the step"),
-        _field("waiting", _COUNT, "request", "requests waiting at its start"),
+        field("replica", COUNT, "", "engine replica"),
+        field("start_s", SECONDS, "s", "start of the step"),
+        field("duration_s", SECONDS, "s", "whole step"),
+        field("draft_s", SECONDS, "s", "draft phase of it"),
+        field("verify_s", SECONDS, "s", "target pass of it, prefill included"),
+        field("host_s", SECONDS, "s", "host work the GPU waited for"),
+        field("n_decode", COUNT, "sequence", "sequences decoding"),
+        field("prefill_tokens", COUNT, "token", "prompt tokens computed"),
+        field("verify_tokens", COUNT, "token", "query tokens of the decoding sequences"),
+        field("emitted", COUNT, "token", "tokens sent to clients"),
+        field("blocks_used", COUNT, "block", "KV blocks in use during the step"),
+        field("waiting", COUNT, "request", "requests waiting at its start"),
     ]
 )
 
 TIMELINE = pa.schema(
     [
         *_RUN,
-        _field("replica", _COUNT, "", "engine replica"),
-        _field("start_s", _SECONDS, "s", "start of the bin"),
-        _field("width_s", _SECONDS, "s", "length of the bin"),
-        _field("steps", _COUNT, "step", "steps that ended in it"),
-        _field("busy_s", _SECONDS, "s", "time of it spent in steps"),
-        _field("running", _NUMBER, "sequence", "mean sequences in the engine"),
-        _field("waiting", _NUMBER, "request", "mean requests waiting"),
-        _field("kv_use", _NUMBER, "", "mean share of the KV blocks in use"),
-        _field("emitted", _COUNT, "token", "tokens sent to clients"),
-        _field("tau", _NUMBER, "token", "mean tokens a decode step emits; NaN without one"),
-        _field("preemptions", _COUNT, "", "requests moved back from running to waiting"),
+        field("replica", COUNT, "", "engine replica"),
+        field("start_s", SECONDS, "s", "start of the bin"),
+        field("width_s", SECONDS, "s", "length of the bin"),
+        field("steps", COUNT, "step", "steps that ended in it"),
+        field("busy_s", SECONDS, "s", "time of it spent in steps"),
+        field("running", NUMBER, "sequence", "mean sequences in the engine"),
+        field("waiting", NUMBER, "request", "mean requests waiting"),
+        field("kv_use", NUMBER, "", "mean share of the KV blocks in use"),
+        field("emitted", COUNT, "token", "tokens sent to clients"),
+        field("tau", NUMBER, "token", "mean tokens a decode step emits; NaN without one"),
+        field("preemptions", COUNT, "", "requests moved back from running to waiting"),
     ]
 )
 
 ACCEPTANCE = pa.schema(
     [
-        _field("request", _COUNT, "", "id of the request"),
-        _field("step", _COUNT, "", "decode step of that request, from 0"),
-        _field("domain", _TEXT, "", "kind of text"),
-        _field("context", _COUNT, "token", "tokens before the step"),
-        _field("drafted", _COUNT, "token", "draft tokens verified"),
-        _field("accepted", _COUNT, "token", "draft tokens accepted"),
+        field("request", COUNT, "", "id of the request"),
+        field("step", COUNT, "", "decode step of that request, from 0"),
+        field("domain", TEXT, "", "kind of text"),
+        field("context", COUNT, "token", "tokens before the step"),
+        field("drafted", COUNT, "token", "draft tokens verified"),
+        field("accepted", COUNT, "token", "draft tokens accepted"),
     ]
 )
 
@@ -168,7 +169,7 @@ def to_arrow(
     """
     spelled = {"status": STATUS_NAMES, **(names or {})}
     rows = next((len(c) for c in columns.values() if isinstance(c, np.ndarray)), 1)
-    arrays = [_arrow_array(field, columns[field.name], spelled, rows) for field in schema]
+    arrays = [_arrow_array(column, columns[column.name], spelled, rows) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
@@ -184,19 +185,19 @@ def run_to_arrow(schema: pa.Schema, run: RunTable) -> pa.Table:
 
 
 def _arrow_array(
-    field: pa.Field, values: Array | str | int, names: Mapping[str, Sequence[str]], rows: int
+    column: pa.Field, values: Array | str | int, names: Mapping[str, Sequence[str]], rows: int
 ) -> pa.Array:
     if isinstance(values, str):
-        names = {field.name: [values]}
+        names = {column.name: [values]}
         values = np.zeros(rows, dtype=np.int32)
     elif isinstance(values, int):
         values = np.full(rows, values, dtype=np.int64)
-    if field.type != _TEXT:
-        return pa.array(values, type=field.type)
+    if column.type != TEXT:
+        return pa.array(values, type=column.type)
     if values.dtype.kind in "iu":
         codes = pa.array(values, type=pa.int32())
-        return pa.DictionaryArray.from_arrays(codes, pa.array(names[field.name], type=pa.string()))
-    return pa.array(values.tolist(), type=pa.string()).dictionary_encode().cast(_TEXT)
+        return pa.DictionaryArray.from_arrays(codes, pa.array(names[column.name], type=pa.string()))
+    return pa.array(values.tolist(), type=pa.string()).dictionary_encode().cast(TEXT)
 
 
 def to_columns(table: pa.Table) -> Columns:
@@ -227,7 +228,7 @@ class ParquetFile:
 
     def __enter__(self) -> ParquetFile:
         # Times hardly repeat: split by byte they take half the space a dictionary does.
-        times = [field.name for field in self._schema if field.type == _SECONDS]
+        times = [column.name for column in self._schema if column.type == SECONDS]
         self._writer = pq.ParquetWriter(
             self._temporary,
             self._schema,

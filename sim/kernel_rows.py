@@ -1,0 +1,88 @@
+"""The table of timed kernels: one row a kernel, wherever it was measured.
+
+A count that does not apply to an operation is 0, a text "". Published tables, runs on a device at
+hand and the measured rows beside a profile all have this schema.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from models.strict_yaml import InputError
+from sim.tables import COUNT, NUMBER, SECONDS, TEXT, field, write_parquet
+
+OPERATIONS = (
+    "gemm",
+    "attention",
+    "all_reduce",
+    "moe",
+    "elementwise",
+    "sampling",
+    "launch",
+    "stream",
+)
+
+KERNELS = pa.schema(
+    [
+        field("operation", TEXT, "", " | ".join(OPERATIONS)),
+        field("kernel", TEXT, "", "kernel, library or variant that was timed"),
+        field("dtype", TEXT, "", "type the operands are computed in"),
+        field("kv_dtype", TEXT, "", "type of the KV cache (attention)"),
+        field("m", COUNT, "token", "rows: tokens of the step (gemm, moe, elementwise, sampling)"),
+        field(
+            "n", COUNT, "", "columns on one GPU; of moe: intermediate size, of sampling: vocabulary"
+        ),
+        field("k", COUNT, "", "inner dimension; of moe: hidden size"),
+        field("batch", COUNT, "sequence", "sequences (attention)"),
+        field("query_tokens", COUNT, "token", "query tokens of each sequence (attention)"),
+        field(
+            "context_tokens", COUNT, "token", "KV tokens of each sequence before its query tokens"
+        ),
+        field("heads", COUNT, "", "query heads on one GPU"),
+        field("kv_heads", COUNT, "", "KV heads on one GPU"),
+        field("head_dim", COUNT, "", "width of a head"),
+        field("mask", TEXT, "", "causal | tree (attention)"),
+        field("gpus", COUNT, "", "GPUs of the group (all_reduce)"),
+        field("message_bytes", COUNT, "byte", "bytes reduced (all_reduce)"),
+        field("experts", COUNT, "", "routed experts on one GPU (moe)"),
+        field("experts_per_token", COUNT, "", "experts each token goes to (moe)"),
+        field("bytes", NUMBER, "byte", "least traffic of the kernel"),
+        field("flops", NUMBER, "FLOP", "arithmetic of the kernel"),
+        field("time_s", SECONDS, "s", "median time of one call"),
+        field("spread", NUMBER, "", "interquartile range / median of the repeats, 0 if not known"),
+        field("device", TEXT, "", "GPU or CPU it ran on"),
+        field("engine", TEXT, "", "software it was timed in"),
+        field("version", TEXT, "", "its version"),
+        field("source", TEXT, "", "file or run it comes from"),
+        field("flag", TEXT, "", "why fits leave it out; empty if they use it"),
+    ]
+)
+
+
+def read_kernels(path: str | Path) -> pa.Table:
+    """Read a table of timed kernels written by ``write_kernels``.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, it is not whole, or columns are missing.
+    """
+    try:
+        table = pq.read_table(path)
+    except FileNotFoundError:
+        raise InputError(str(path), None, "", "no such file") from None
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(str(path), None, "", f"cannot be read as Parquet: {reason}") from error
+    missing = [name for name in KERNELS.names if name not in table.column_names]
+    if missing:
+        raise InputError(str(path), None, "", f"columns missing: {', '.join(missing)}")
+    return table.select(KERNELS.names).cast(KERNELS)
+
+
+def write_kernels(table: pa.Table, path: str | Path) -> None:
+    """Write a table of timed kernels; it appears only when complete."""
+    write_parquet(table.select(KERNELS.names).cast(KERNELS), Path(path))
