@@ -82,14 +82,16 @@ def _profile(document: Document) -> Iterator[Assumption]:
     scenario = document["scenario"]
     asked = _named(scenario, "hardware", "profile")
     entries = {gpu: _entry("hardware", gpu) for gpu in _named(scenario, "hardware", "gpu")}
-    used = dict.fromkeys(asked or [document["profile"]], "")
+    used = dict.fromkeys(asked or [document["profile"]])
     if not asked:
-        used = {entry["profile"]: entry["profile_basis"] for entry in entries.values()}
-    for name, basis in used.items():
+        used = dict.fromkeys(entry["profile"] for entry in entries.values())
+    for name in used:
         entry = _entry("profiles", name)
         dated = ", ".join(str(entry[key]) for key in ("device", "engine", "date") if key in entry)
-        if name in asked and "device" in entry:
-            basis = "validated" if [*entries] == [entry["device"]] else "extrapolated"
+        users = [gpu for gpu, own in entries.items() if asked or own["profile"] == name]
+        basis = ""
+        if "device" in entry:
+            basis = "validated" if users == [entry["device"]] else "extrapolated"
         yield Assumption("kernel times", f"{name}: {dated or OWN}", basis, entry["source"])
 
 
@@ -127,12 +129,13 @@ def _acceptance(document: Document) -> Iterator[Assumption]:
 
 def _prices(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
     for price in _named(scenario, "hardware", "price_per_gpu_hour"):
-        value = f"{price:g} USD for an hour of a GPU"
+        value = f"{price:g} USD for an hour of a GPU" if price else "not known, so no cost"
         yield Assumption("price", value, "", "stated in the scenario")
         return
     for gpu in _named(scenario, "hardware", "gpu"):
-        entry = catalog.entry("hardware", gpu)
+        entry = _entry("hardware", gpu)
         dated = [part.strip() for part in entry["source"].split(";") if "price:" in part]
-        value = f"{entry['price_per_gpu_hour']:g} USD for an hour of a {gpu}"
+        usd = entry.get("price_per_gpu_hour")
+        value = f"{usd:g} USD for an hour of a {gpu}" if usd else "not known, so no cost"
         source = dated[0].removeprefix("price:").strip() if dated else entry["source"]
         yield Assumption("price", value, "list price", source)

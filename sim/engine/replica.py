@@ -243,10 +243,16 @@ class Replica:
                     self.recorder.log.schedule_s[request.id] = start
             for request in prefill.finishing:
                 self._first_token(request, end)
+            tokens = prefill.tokens + n * batch.width
+            if tokens > totals.tokens_peak:
+                totals.tokens_peak = tokens
+            if batch.n > totals.n_peak:
+                totals.n_peak = batch.n
         if self.scheduler.returning:
             for request in self.scheduler.returned():
                 batch.join(request)
                 self.gaps.come_back(request)
+            totals.n_peak = max(totals.n_peak, batch.n)
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""
