@@ -12,7 +12,7 @@ from calibration.kernels.device.timing import Call
 
 def attention(torch: Any, operands: Operands, shape: Shape) -> Call:
     """Call that attends once: decoding, verification (chain or tree) or a prompt."""
-    if shape.kernel == "dynamic_cache":
+    if shape.stack == "transformers":
         return _dynamic_cache(torch, operands, shape)
     keys = shape.context_tokens + shape.query_tokens
     sizes = (shape.batch, keys, shape.kv_heads, shape.head_dim)
@@ -27,7 +27,7 @@ def attention(torch: Any, operands: Operands, shape: Shape) -> Call:
         how["is_causal"] = True
     elif shape.query_tokens > 1:
         how["attn_mask"] = _lower_right(torch, operands.device, shape)
-    return lambda: attend(query, cached().transpose(1, 2), cached().transpose(1, 2), **how)
+    return (lambda: attend(query, cached().transpose(1, 2), cached().transpose(1, 2), **how),)
 
 
 def _query(operands: Operands, shape: Shape) -> Any:
@@ -78,9 +78,11 @@ def _packed_tree(
     mask = wide[:, :keys].masked_fill_(~seen, float("-inf"))
     mask = mask.expand(shape.batch, shape.kv_heads, rows, keys)
     attend = torch.nn.functional.scaled_dot_product_attention
-    return lambda: attend(
-        query, cached().transpose(1, 2), cached().transpose(1, 2), attn_mask=mask
-    )
+
+    def attend_once() -> Any:
+        return attend(query, cached().transpose(1, 2), cached().transpose(1, 2), attn_mask=mask)
+
+    return (attend_once,)
 
 
 def _dynamic_cache(torch: Any, operands: Operands, shape: Shape) -> Call:
@@ -113,7 +115,7 @@ def _dynamic_cache(torch: Any, operands: Operands, shape: Shape) -> Call:
         out = attend(query, keys, values, **how)
         return out.transpose(1, 2).reshape(shape.batch, shape.query_tokens, -1).contiguous()
 
-    return attend_once
+    return (attend_once,)
 
 
 def _nothing(torch: Any, like: Any) -> Callable[[], Any]:

@@ -7,11 +7,11 @@ import os
 import platform
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.kernels.device.timing import Clock, CudaClock, HostClock
+from calibration.kernels.device.timing import FASTEST_S, Clock, CudaClock, HostClock
 from models.schema import ModelError
 
 DEVICES = ("cuda", "cpu")
@@ -59,11 +59,16 @@ class Machine(NamedTuple):
         plural = "" if self.threads == 1 else "s"
         return f"calibrate device: {self.threads} pinned thread{plural}, weights and KV from memory"
 
-    def clock(self, torch: Any, *, graph: bool = True) -> Clock:
-        """Clock of this device; ``graph`` replays CUDA graphs."""
+    def clock(self, torch: Any, between: Callable[[], object] | None = None) -> Clock:
+        """Clock of this device.
+
+        With ``between``, as kernels run in a forward pass: on CUDA from a graph, on CPUs after
+        what it calls. Without: one call right after the other, launched from Python.
+        """
         if self.device == "cuda":
-            return CudaClock(torch, graph)
-        return HostClock(time.thread_time if self.threads == 1 else time.perf_counter)
+            return CudaClock(torch, graph=between is not None)
+        now = time.thread_time if self.threads == 1 else time.perf_counter
+        return HostClock(now) if between is None else HostClock(now, between, FASTEST_S)
 
 
 def import_torch() -> Any:

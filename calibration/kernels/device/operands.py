@@ -35,7 +35,9 @@ class Operands:
         """Type of torch for a name of the ``dtype`` column."""
         return getattr(self._torch, DTYPES[name])
 
-    def cold(self, *shape: int, dtype: str, in_use: int = 1) -> Callable[[], Any]:
+    def cold(
+        self, *shape: int, dtype: str, in_use: int = 1, parts: tuple[int, ...] = ()
+    ) -> Callable[[], Any]:
         """What gives the next tensor of this shape, not touched for longer than caches remember.
 
         Parameters
@@ -45,11 +47,14 @@ class Operands:
             Name of the ``dtype`` column.
         in_use : int
             Tensors one call takes.
+        parts : tuple of int
+            Rows to split each into; none leaves it whole.
         """
         size = math.prod(shape)
         pool = self._pool(dtype, size * in_use)
         views = [pool[i : i + size].view(shape) for i in range(0, len(pool) - size + 1, size)]
-        return itertools.cycle(views[: len(views) // in_use * in_use]).__next__
+        views = views[: len(views) // in_use * in_use]
+        return itertools.cycle([v.split(parts) for v in views] if parts else views).__next__
 
     def hot(self, *shape: int, dtype: str) -> Any:
         """One tensor of this shape: activations, which the kernel before has just written."""

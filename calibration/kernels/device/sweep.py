@@ -21,9 +21,9 @@ grown by concatenation.
 class Shape:
     """One kernel to time: the columns of ``sim.kernel_rows.KERNELS`` that describe it.
 
-    ``parts`` are the widths of separate GEMMs timed together as one of ``n`` columns; ``bytes``
-    is given where the schema alone does not tell it. Of the small kernels of a layer, ``n`` is the
-    hidden and ``k`` the intermediate size.
+    ``stack`` and ``parts``, widths of separate GEMMs timed together as one of ``n`` columns, say
+    how it is computed; ``bytes`` is given where the schema does not tell it. Of the small kernels
+    of a layer, ``n`` is the hidden and ``k`` the intermediate size.
     """
 
     operation: str
@@ -44,16 +44,16 @@ class Shape:
     message_bytes: int = 0
     bytes: float | None = None
     parts: tuple[int, ...] = ()
+    stack: Stack = "fused"
 
     def columns(self) -> dict[str, Any]:
         """Columns of its row; those it leaves to be worked out are missing."""
         values = asdict(self)
-        del values["parts"]
-        return {key: value for key, value in values.items() if value is not None}
+        apart = ("parts", "stack")
+        return {key: v for key, v in values.items() if key not in apart and v is not None}
 
     def __str__(self) -> str:
-        counts = (f"{name} {value}" for name, value in self.columns().items() if name in _SHOWN)
-        shown = ", ".join(text for text in counts if not text.endswith(" 0"))
+        shown = ", ".join(f"{key} {v}" for key, v in self.columns().items() if key in _SHOWN and v)
         return " ".join(part for part in (self.operation, self.kernel, self.dtype, shown) if part)
 
 
@@ -195,15 +195,13 @@ def _gemms(net: Transformer, tp: int, counts: Grid, stack: Stack, dtype: str) ->
         part = -(-width // tp)
         together += [((part, part), hidden), ((hidden,), part)]
     head = -(-net.vocab // tp)
-    if dtype == "fp8":
-        head = 0
+    name = "linear" if stack == "fused" else "separate"
     for m in counts.m:
         for parts, k in together:
             split = parts if stack == "transformers" and len(parts) > 1 else ()
-            name = "separate" if split else "linear"
             yield Shape("gemm", name, dtype, m=m, n=sum(parts), k=k, parts=split)
-        if head and m <= counts.head_rows:
-            yield Shape("gemm", "linear", dtype, m=m, n=head, k=hidden)
+        if m <= counts.head_rows and dtype != "fp8":
+            yield Shape("gemm", name, dtype, m=m, n=head, k=hidden)
 
 
 def _dense_widths(net: Transformer) -> list[int]:
@@ -220,11 +218,10 @@ def layer_bytes(net: Transformer, tp: int) -> float:
 
 def _small(net: Transformer, tp: int, counts: Grid, stack: Stack, dtype: str) -> Iterator[Shape]:
     heads, width = net.heads // tp, -(-net.intermediate // tp)
-    name = "layer" if stack == "fused" else "layer eager"
     for m in counts.m:
         yield Shape(
             "elementwise",
-            name,
+            "layer",
             dtype,
             m=m,
             n=net.hidden,
@@ -233,6 +230,7 @@ def _small(net: Transformer, tp: int, counts: Grid, stack: Stack, dtype: str) ->
             kv_heads=kv_heads(net, tp),
             head_dim=net.head_dim,
             bytes=m * layer_bytes(net, tp),
+            stack=stack,
         )
 
 
@@ -242,10 +240,15 @@ def _quantising(net: Transformer, counts: Grid, dtypes: Sequence[str]) -> Iterat
             yield Shape("elementwise", "static_fp8_quant", "fp8", m=m, n=net.hidden)
 
 
-def _attention(net: Transformer, tp: int, stack: Stack, dtype: str) -> dict[str, Any]:
+def _attention(
+    net: Transformer, tp: int, stack: Stack, dtype: str, mask: str = "causal"
+) -> dict[str, Any]:
+    fused = "sdpa_packed" if mask == "tree" else "sdpa"
     return {
         "operation": "attention",
-        "kernel": "sdpa" if stack == "fused" else "dynamic_cache",
+        "kernel": fused if stack == "fused" else "dynamic_cache",
+        "mask": mask,
+        "stack": stack,
         "dtype": dtype,
         "kv_dtype": dtype,
         "heads": net.heads // tp,
@@ -258,7 +261,7 @@ def _cached(
     net: Transformer, tp: int, counts: Grid, stack: Stack, dtype: str, mask: str
 ) -> Iterator[Shape]:
     """Decoding (one query token) and verification against a context."""
-    common = _attention(net, tp, stack, dtype)
+    common = _attention(net, tp, stack, dtype, mask)
     for query in counts.query:
         if mask == "tree" and query < 3:
             continue
@@ -269,7 +272,6 @@ def _cached(
                         batch=batch,
                         query_tokens=query,
                         context_tokens=context,
-                        mask=mask,
                         **common,
                     )
 
@@ -291,7 +293,7 @@ def _prompts(net: Transformer, tp: int, counts: Grid, stack: Stack, dtype: str) 
     for batch in (1, 4):
         for tokens in counts.prompt:
             if batch * tokens <= counts.largest:
-                yield Shape(batch=batch, query_tokens=tokens, mask="causal", **common)
+                yield Shape(batch=batch, query_tokens=tokens, **common)
 
 
 def _sampling(net: Transformer, counts: Grid) -> Iterator[Shape]:

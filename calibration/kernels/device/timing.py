@@ -2,24 +2,29 @@
 
 Notes
 -----
-A repeat is a batch of calls long enough for the clock. On CUDA the batch is captured in a graph,
-as serving engines run it, and timed between two events, so launching from Python is not measured.
-On one CPU thread the clock is the thread's own: time that other processes take is not counted.
+On CUDA a repeat is a batch of calls captured in a graph, as serving engines run them, and timed
+between two events, so launching from Python is not measured. On a CPU it is one call, after other
+weights have gone by: they push its data and its code out of the inner caches, as they do between
+two uses of a kernel in a forward pass. There the clock of one thread is its own, so that time other
+processes take is not counted.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-Call = Callable[[], object]
+Call = Sequence[Callable[[], object]]
+"""Kernels timed as one: its pieces run one after another, in a forward pass others in between."""
 
-FASTEST_S = 1e-7
+FASTEST_S = 1e-8
 """No call is shorter; guards against a clock that stands still."""
+EMPTY_CALLS = 30
 
 
 class Timing(NamedTuple):
@@ -49,7 +54,7 @@ class Limits:
     seconds : float
         Time for the repeats of one try [s].
     warm_up_s : float
-        Time for the calls before them [s]; at least one is made.
+        Time for the calls before them [s]; two are made at least.
     least, most : int
         Repeats: ``least`` even if they take longer, ``most`` even if time is left.
     spread : float
@@ -62,7 +67,7 @@ class Limits:
     warm_up_s: float = 0.02
     least: int = 7
     most: int = 200
-    spread: float = 0.2
+    spread: float = 0.3
     tries: int = 3
 
 
@@ -85,21 +90,39 @@ class HostClock:
     ----------
     now : callable
         Seconds; ``time.thread_time`` for one thread, ``time.perf_counter`` for several.
+    between : callable, optional
+        Runs before each piece of a call and is not timed.
+    batch_s : float
+        Repeat a call that is shorter.
     """
 
     now: Callable[[], float] = time.perf_counter
-    batch_s: float = 50e-6
+    between: Callable[[], object] = lambda: None
+    batch_s: float = 1e-4
+    _reading_s: float | None = field(default=None, init=False)
 
     def batch(self, call: Call, count: int) -> Callable[[], float]:
-        """Calls one after another between two readings."""
+        """Calls one after another, each piece between two readings whose own time is left out."""
+        if self._reading_s is None:
+            empty = sorted(self._read(_nothing) for _ in range(EMPTY_CALLS))
+            self._reading_s = empty[EMPTY_CALLS // 2]
+        reading_s = self._reading_s * len(call) * count
 
         def run() -> float:
-            start = self.now()
-            for _ in range(count):
-                call()
-            return self.now() - start
+            elapsed = sum(self._read(piece) for _ in range(count) for piece in call)
+            return max(elapsed - reading_s, FASTEST_S)
 
         return run
+
+    def _read(self, piece: Callable[[], object]) -> float:
+        self.between()
+        start = self.now()
+        piece()
+        return self.now() - start
+
+
+def _nothing() -> None:
+    return None
 
 
 @dataclass
@@ -122,7 +145,7 @@ class CudaClock:
         """Calls one after another between two events, captured first if so asked."""
         cuda = self.torch.cuda
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
-        launch = self._captured(call, count) if self.graph else _in_a_row(call, count)
+        launch = self._captured(call, count) if self.graph else lambda: _in_a_row(call, count)
 
         def run() -> float:
             cuda.synchronize()
@@ -135,37 +158,38 @@ class CudaClock:
         return run
 
     def _captured(self, call: Call, count: int) -> Callable[[], object]:
+        """Replay of a graph; one call before it lets libraries set themselves up."""
         cuda = self.torch.cuda
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
-            call()
+            _in_a_row(call, 1)
         cuda.current_stream().wait_stream(side)
         cuda.synchronize()
         graph = cuda.CUDAGraph()
         with cuda.graph(graph):
-            for _ in range(count):
-                call()
-        graph.replay()
-        cuda.synchronize()
+            _in_a_row(call, count)
         replay: Callable[[], object] = graph.replay
         return replay
 
 
-def _in_a_row(call: Call, count: int) -> Callable[[], None]:
-    def launch() -> None:
-        for _ in range(count):
-            call()
-
-    return launch
+def _in_a_row(call: Call, count: int) -> None:
+    for piece in itertools.chain.from_iterable(itertools.repeat(call, count)):
+        piece()
 
 
-def time_call(call: Call, clock: Clock, limits: Limits, what: str = "call") -> Timing:
+def time_call(
+    call: Call,
+    clock: Clock,
+    limits: Limits,
+    what: str = "call",
+    wall: Callable[[], float] = time.perf_counter,
+) -> Timing:
     """Time one call.
 
     Parameters
     ----------
-    call : callable
+    call : sequence of callable
         Computes once; it brings its own operands, other ones each time.
     clock : Clock
         Of the device it computes on.
@@ -173,6 +197,8 @@ def time_call(call: Call, clock: Clock, limits: Limits, what: str = "call") -> T
         How long, and which spread is believed.
     what : str
         Operation and shape, for the error.
+    wall : callable
+        Seconds that ``limits`` are counted in.
 
     Raises
     ------
@@ -181,7 +207,7 @@ def time_call(call: Call, clock: Clock, limits: Limits, what: str = "call") -> T
     """
     steadiest: Timing | None = None
     for attempt in range(limits.tries):
-        timing = _one_try(call, clock, replace(limits, seconds=limits.seconds * 2**attempt))
+        timing = _one_try(call, clock, replace(limits, seconds=limits.seconds * 2**attempt), wall)
         if steadiest is None or timing.spread < steadiest.spread:
             steadiest = timing
         if timing.spread <= limits.spread:
@@ -190,22 +216,23 @@ def time_call(call: Call, clock: Clock, limits: Limits, what: str = "call") -> T
     raise NoisyError(what, steadiest, limits.spread)
 
 
-def _one_try(call: Call, clock: Clock, limits: Limits) -> Timing:
+def _one_try(call: Call, clock: Clock, limits: Limits, wall: Callable[[], float]) -> Timing:
     once = clock.batch(call, 1)
-    call_s, spent = max(once(), FASTEST_S), 0.0
-    while spent < limits.warm_up_s:
+    once()
+    call_s, start = max(once(), FASTEST_S), wall()
+    while wall() - start < limits.warm_up_s:
         call_s = max(min(once(), call_s), FASTEST_S)
-        spent += call_s
     count = max(1, int(np.ceil(clock.batch_s / call_s)))
-    run = once if count == 1 else clock.batch(call, count)
+    run = once
     if count > 1:
+        run = clock.batch(call, count)
         run()
     samples: list[float] = []
-    spent = 0.0
-    while len(samples) < limits.least or (spent < limits.seconds and len(samples) < limits.most):
-        elapsed = run()
-        spent += max(elapsed, FASTEST_S)
-        samples.append(elapsed / count)
+    start = wall()
+    while len(samples) < limits.least or (
+        len(samples) < limits.most and wall() - start < limits.seconds
+    ):
+        samples.append(run() / count)
     return summary(samples)
 
 
