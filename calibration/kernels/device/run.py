@@ -34,7 +34,7 @@ USUAL = {"cuda": "llama-3.1-8b", "cpu": "smollm2-135m"}
 STACKS: dict[str, Stack] = {"cuda": "fused", "cpu": "transformers"}
 """What commonly serves on a device."""
 
-FEW, QUICK = Limits(), Limits(seconds=0.05, tries=2)
+FULL, QUICK = Limits(), Limits(seconds=0.05, tries=2)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def measure(
         tp,
         counts,
         stack=stack,
-        dtypes=("bf16", "fp8") if machine.fp8 else ("bf16",),
+        dtypes=("bf16", "fp8") if machine.fp8 and stack == "fused" else ("bf16",),
         graphs=machine.device == "cuda",
         gpus=machine.gpus,
     )
@@ -169,7 +169,7 @@ def measure(
     if net.experts:
         note(f"{net.name}: the experts of its mixture are not timed")
     with machines.held(machine):
-        timer = _timer(machine, net, counts, QUICK if options.quick else FEW)
+        timer = _timer(machine, net, counts, QUICK if options.quick else FULL)
         time_shapes(shapes, timer, kept, options.budget_s, on_progress, note)
     source = f"{machine.source}; {stack} layers of {net.name}"
     return to_rows(kept.of(shapes), machine, source)
