@@ -138,7 +138,7 @@ def test_attention_of_transformers_grows_the_cache_and_computes_the_same(query, 
     out = attend()
     q, new = (x.transpose(1, 2) for x in operands.given[:2])
     old = operands.taken if context else [new[:, :, :0]] * 2
-    keys, values = (torch.cat((x, new), dim=2) for x in old)
+    keys, values = (torch.cat((x, new), dim=2) for x in old[-2:])
     expected = by_hand(q, keys, values, visible(torch, "cpu", shape))
     assert torch.allclose(out, expected.transpose(1, 2).reshape(2, query, -1), atol=1e-5)
 
@@ -216,7 +216,7 @@ def test_threads_and_cores_are_given_back():
 def test_a_run_on_this_cpu_gives_rows_and_one_line_and_goes_on_where_it_was(monkeypatch, tmp_path):
     monkeypatch.setattr(device_run, "grid", lambda device, quick: FEW)
     monkeypatch.setattr(catalog, "transformer", lambda name: TINY)
-    monkeypatch.setattr(device_run, "QUICK", device_run.QUICK.__class__(0.005, 0.0, spread=9.0))
+    monkeypatch.setattr(device_run, "SPREAD", {"cpu": 9.0})
     monkeypatch.setattr(machines, "_cpu_cache", lambda: 500_000)
     out, notes = tmp_path / "box.yaml", []
 
