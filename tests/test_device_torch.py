@@ -51,8 +51,8 @@ FEW = CPU._replace(
 class Recorded(Operands):
     """Operands that remember what they gave: queries and new keys hot, the KV cache cold."""
 
-    def __init__(self) -> None:
-        super().__init__(torch, "cpu", 64)
+    def __init__(self, cache_bytes: int = 64) -> None:
+        super().__init__(torch, "cpu", cache_bytes)
         self.given: list[torch.Tensor] = []
         self.taken: list[torch.Tensor] = []
 
@@ -174,14 +174,15 @@ def test_weights_come_back_only_after_twice_the_cache():
     assert before_again * 32 * 32 * 2 >= 2 * 100_000 - 32 * 32 * 2
 
 
-def test_projections_timed_apart_are_different_rows_of_one_weight():
-    operands = Recorded()
+def test_projections_timed_apart_are_different_rows_of_a_weight_new_each_time():
+    operands = Recorded(100_000)
     shape = Shape("gemm", "separate", "bf16", m=3, n=96, k=64, parts=(64, 16, 16))
     (call,) = build(torch, operands, shape)
     call()
-    (parts,) = operands.taken
-    assert [tuple(part.shape) for part in parts] == [(64, 64), (16, 64), (16, 64)]
-    assert len({part.data_ptr() for part in parts}) == 3
+    call()
+    first, second = operands.taken
+    assert [tuple(part.shape) for part in first] == [(64, 64), (16, 64), (16, 64)]
+    assert len({part.data_ptr() for part in (*first, *second)}) == 6
 
 
 @pytest.mark.parametrize("stack", ["fused", "transformers"])
