@@ -320,8 +320,10 @@ def test_a_few_noisy_kernels_are_flagged_and_timed_again_by_the_next_run(tmp_pat
             raise NoisyError("gemm", Timing(2e-3, 0.456, 9), 0.3)
         return STEADY
 
-    kept = Partial(tmp_path / "partial", {})
-    time_shapes(shapes, timer, kept)
+    kept, notes = Partial(tmp_path / "partial", {}), []
+    time_shapes(shapes, timer, kept, note=notes.append)
+    assert len(notes) == 2
+    assert "gemm linear bf16 m 3, n 8, k 8: spread 0.46 is over the bound" in notes[0]
     flags = {shape.m: one.flag for shape, one in kept.of(shapes) if one.flag}
     assert flags == {3: "spread 0.46", 4: "spread 0.46"}
     again = Partial(tmp_path / "partial", {})
