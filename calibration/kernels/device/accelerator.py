@@ -52,7 +52,7 @@ def accelerator_of(machine: Machine, rows: pd.DataFrame) -> Accelerator:
     on_host = machine.device == "cpu"
     block = {
         "name": name,
-        "title": f"{machine.name}, {machine.threads} threads" if on_host else machine.name,
+        "title": f"{machine.name}, threads: {machine.threads}" if on_host else machine.name,
         "memory_bytes": machine.memory_bytes,
         "memory_bandwidth_bytes_per_s": round(bandwidth),
         "peak_flops": peak_flops,
