@@ -1,0 +1,145 @@
+"""What was timed so far, kept beside the output: an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calibration.kernels.device.sweep import Shape
+from calibration.kernels.device.timing import NoisyError, Timing
+from sim.progress import OnProgress
+
+NOISY_SHARE = 0.1
+"""A run of which more kernels than this spread too much is refused."""
+
+Note = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Tell nobody."""
+
+
+class Timed(NamedTuple):
+    """One kernel of the sweep: its time [s] and spread, or why it could not be timed."""
+
+    shape: str
+    time_s: float
+    spread: float
+    flag: str = ""
+    skipped: str = ""
+
+
+class Partial:
+    """A file of JSON lines: what is run, then one kernel a line as it comes.
+
+    Parameters
+    ----------
+    path : Path
+    run : mapping
+        What all its kernels share: device, torch, transformer, options.
+
+    Attributes
+    ----------
+    timed : dict
+        By shape as text. Flagged ones of an earlier run are left out: they are timed again.
+    other : str or None
+        What differed from the run that left a file here, so that it was not used.
+    """
+
+    def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
+        self.path, self.timed = path, dict[str, Timed]()
+        self.other = self._read(run)
+        if self.timed:
+            return
+        path.write_text(json.dumps(dict(run)) + "\n", "utf-8")
+
+    def _read(self, run: Mapping[str, Any]) -> str | None:
+        """Take over the lines of a run like this one; a last line cut short is left out."""
+        try:
+            lines = self.path.read_text("utf-8").split("\n")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError):
+            return "file"
+        try:
+            before = dict(json.loads(lines[0]))
+            found = [Timed(**json.loads(line)) for line in lines[1:-1]]
+        except (ValueError, TypeError):
+            return "file"
+        if before != dict(run):
+            return next((key for key in run if before.get(key) != run[key]), "options")
+        self.timed = {one.shape: one for one in found if not one.flag}
+        if lines[-1]:
+            self.path.write_text("\n".join([*lines[:-1], ""]), "utf-8")
+        return None
+
+    def append(self, timed: Timed) -> None:
+        """Keep one kernel; it is on disk when this returns."""
+        self.timed[timed.shape] = timed
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(timed._asdict()) + "\n")
+
+    def of(self, shapes: list[Shape]) -> list[tuple[Shape, Timed]]:
+        """Those of these shapes that have a time, in their order."""
+        known = ((shape, self.timed.get(str(shape))) for shape in shapes)
+        return [(shape, one) for shape, one in known if one is not None and not one.skipped]
+
+    def remove(self) -> None:
+        """Drop the file, once what it holds is written elsewhere."""
+        self.path.unlink(missing_ok=True)
+
+
+def time_shapes(
+    shapes: Sequence[Shape],
+    timer: Callable[[Shape], Timing],
+    kept: Partial,
+    budget_s: float | None = None,
+    on_progress: OnProgress | None = None,
+    note: Note = silent,
+    now: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Time what is not kept yet, in order; what cannot be computed is noted and left out.
+
+    Raises
+    ------
+    RuntimeError
+        If more than a tenth spread too much.
+    """
+    start = now()
+    for index, shape in enumerate(shapes):
+        if on_progress is not None:
+            on_progress(shape.operation, index, len(shapes))
+        if str(shape) in kept.timed:
+            continue
+        if budget_s is not None and now() - start > budget_s:
+            note(f"{budget_s:g} s are over: {len(shapes) - index} kernels are left out")
+            break
+        one = _tried(shape, timer)
+        if one.skipped:
+            note(f"left out: {shape}: {one.skipped}")
+        elif one.flag:
+            note(f"not used in fits: {shape}: {one.flag} is over the bound")
+        kept.append(one)
+    noisy = [one for _, one in kept.of(list(shapes)) if one.flag]
+    if len(noisy) > NOISY_SHARE * len(kept.timed):
+        raise RuntimeError(
+            f"{len(noisy)} of {len(kept.timed)} kernels spread too much (first: {noisy[0].shape}: "
+            f"{noisy[0].flag}); run it again when nothing else runs: only those are timed again"
+        )
+
+
+def _tried(shape: Shape, timer: Callable[[Shape], Timing]) -> Timed:
+    try:
+        timing = timer(shape)
+    except NoisyError as error:
+        timing = error.timing
+        return Timed(str(shape), timing.median_s, timing.spread, f"spread {timing.spread:.2f}")
+    except (RuntimeError, NotImplementedError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if "CUDA error" in reason and "captur" not in reason:
+            raise  # the driver context is lost, and with it every kernel to come
+        return Timed(str(shape), 0.0, 0.0, skipped=reason)
+    return Timed(str(shape), timing.median_s, timing.spread)
