@@ -1,0 +1,151 @@
+"""What the verb ``calibrate`` does, between its options and its text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from calibration.kernels import aiconfigurator, check, plain, rows, vidur
+from calibration.kernels.profile import fit_profile
+from models import catalog
+from models.hardware import Accelerator
+from models.profile import Profile
+from models.schema import ModelError
+from models.strict_yaml import InputError
+
+CATALOGUE_NAMES = {"a100_sxm": "a100_80g_sxm"}
+"""Accelerators by the name of their tables, where the catalogue has another."""
+
+
+class Source(NamedTuple):
+    """Which timed kernels to fit: a system and engine of the tables, or files and their GPU."""
+
+    system: str | None
+    engine: str | None
+    files: tuple[Path, ...] = ()
+    gpu: str | None = None
+
+    @property
+    def command(self) -> str:
+        """The command line that names it."""
+        if self.files:
+            given = "".join(f" --rows {path}" for path in self.files)
+            return f"speccast calibrate kernels{given} --gpu {self.gpu}"
+        return f"speccast calibrate kernels --system {self.system} --engine {self.engine}"
+
+
+class Fitted(NamedTuple):
+    """A profile, errors of the forms that were tried, and all rows with their flags."""
+
+    profile: Profile
+    scores: Sequence[Any]
+    rows: pd.DataFrame
+
+
+def fit(source: Source, name: str | None, date: str | None) -> Fitted:
+    """Read, check and fit timed kernels.
+
+    Parameters
+    ----------
+    source : Source
+    name : str or None
+        Of the profile; None: that of the accelerator.
+    date : str or None
+        Of the profile; None: today.
+
+    Raises
+    ------
+    InputError
+        If a file, or an option that should say what it was timed on, is wrong.
+    ModelError
+        If there are no such tables, or too few usable rows.
+    RuntimeError
+        If the tables are not installed.
+    """
+    accelerator, timed = _read(source)
+    checked = check.flag(timed, accelerator)
+    profile, scores = fit_profile(
+        checked,
+        accelerator,
+        name=name or accelerator.name,
+        date=_date(date),
+        command=source.command,
+    )
+    return Fitted(profile, scores, checked)
+
+
+def _date(asked: str | None) -> str:
+    if asked is None:
+        return datetime.date.today().isoformat()
+    try:
+        return datetime.date.fromisoformat(asked).isoformat()
+    except ValueError:
+        raise InputError("", None, "--date", f"must be as in 2026-01-31, got '{asked}'") from None
+
+
+def _read(source: Source) -> tuple[Accelerator, pd.DataFrame]:
+    if source.files:
+        if source.system is not None or source.engine is not None:
+            raise InputError("", None, "--rows", "excludes --system and --engine")
+        if source.gpu is None:
+            raise InputError("", None, "--gpu", "--rows needs the GPU they were timed on")
+        accelerator = catalog.hardware(source.gpu)
+        parts = [_file(path, accelerator.name) for path in source.files]
+        return accelerator, rows.join(parts)
+    if source.gpu is not None:
+        raise InputError("", None, "--gpu", "goes with --rows; --system names its own")
+    assert source.system is not None and source.engine is not None
+    engine, separator, release = source.engine.partition("/")
+    if not separator:
+        raise InputError("", None, "--engine", f"must be as in vllm/0.24.0, got '{source.engine}'")
+    timed = aiconfigurator.read(source.system, engine, release)
+    return accelerator_of(source.system), timed
+
+
+def accelerator_of(system: str) -> Accelerator:
+    """Accelerator of a system of the tables; ModelError where the catalogue has none."""
+    name = CATALOGUE_NAMES.get(system, system)
+    if name not in catalog.names("hardware"):
+        raise ModelError(f"the catalogue has no accelerator for the tables of '{system}'")
+    return catalog.hardware(name)
+
+
+def _file(path: Path, gpu: str) -> pd.DataFrame:
+    """Rows of our own columns or of Vidur's; a row of our own may name its device."""
+    if path.suffix != ".parquet" and _is_vidur(path):
+        return vidur.read(path, gpu)
+    read = plain.read(path)
+    return read.assign(device=read["device"].where(read["device"] != "", gpu))
+
+
+def _is_vidur(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return "time_stats." in file.readline()
+    except OSError:
+        return False
+
+
+def listing(system: str | None) -> list[tuple[str, str, list[str]]]:
+    """System, engine version and operations of the tables that a profile can be fitted to."""
+    systems = aiconfigurator.systems() if system is None else [system]
+    found = ((name, aiconfigurator.versions(name)) for name in systems)
+    return [
+        (name, version, operations)
+        for name, versions in found
+        for version, operations in versions.items()
+        if "gemm" in operations
+    ]
+
+
+def as_json(fitted: Fitted) -> dict[str, Any]:
+    """What ``calibrate kernels --json`` prints: ``profile``, ``held_out`` and ``flagged``."""
+    return {
+        "profile": fitted.profile.model_dump(mode="json", exclude_none=True),
+        "held_out": [score._asdict() for score in fitted.scores],
+        "flagged": check.flag_summary(fitted.rows).to_dict("records"),
+    }
