@@ -37,11 +37,10 @@ class Accelerator(Frozen):
     host_link_bytes_per_s : float
         GPU to host memory, one direction [byte/s]; prices swapping.
     price_per_gpu_hour : float
-        Dated list price used when the user gives none.
+        Dated list price used when the user gives none; 0: not known.
     profile : str
-        Catalogue profile holding this device's kernel constants.
-    profile_basis : str
-        ``validated`` on the device the constants were measured on, else ``extrapolated``.
+        Catalogue profile holding this device's kernel constants; empty where the profile holds
+        the device.
     large_batch_defaults : bool
         vLLM's OpenAI server picks 8192 tokens and 1024 sequences a step here, else 2048 and 256.
     source : str
@@ -55,10 +54,9 @@ class Accelerator(Frozen):
     peak_flops: dict[Literal["bf16", "fp8", "int8"], Positive] = Field(min_length=1)
     interconnect: Interconnect | None = None
     host_link_bytes_per_s: Positive
-    price_per_gpu_hour: NonNegative
-    profile: str
-    profile_basis: Literal["validated", "extrapolated"]
-    large_batch_defaults: bool
+    price_per_gpu_hour: NonNegative = 0.0
+    profile: str = ""
+    large_batch_defaults: bool = False
     source: str
 
     def check_group(self, tp: int) -> None:

@@ -121,6 +121,8 @@ class Kernels:
         """
         rows = np.asarray(m, dtype=np.float64)
         constants, accelerator = self.profile.moe, self.accelerator
+        if constants is None:
+            raise ModelError(f"profile {self.profile.name} has no constants of expert layers")
         compute = accelerator.compute_dtype(weights)
         share = net.experts_per_token / net.experts
         hit = net.experts * (1.0 - (1.0 - share) ** rows)
@@ -150,7 +152,7 @@ class Kernels:
     def attention_flops_s(self, net: Transformer, tp: int) -> float:
         """Compute time of one (query token, context token) pair in one layer [s]."""
         flops = 4.0 * net.heads / tp * net.head_dim
-        rate = self.profile.prefill_attention.value * self.accelerator.peak_flops["bf16"]
+        rate = self.profile.prefill_attention.compute.value * self.accelerator.peak_flops["bf16"]
         return flops / rate
 
     def lm_head(self, rows: ArrayLike, hidden: int, vocab: int, tp: int) -> Seconds:

@@ -1,19 +1,65 @@
-"""A profile: the fitted kernel constants of one device, and how far they were wrong."""
+"""A profile: the fitted kernel constants of one device, and how far they were off."""
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated, Final, Literal
 
-from models.schema import Basis, Constant, Dtype, Fraction, Frozen, KvDtype, PositiveInt
+from pydantic import Field, field_validator
+
+from models.hardware import Accelerator
+from models.schema import Constant, Frozen, KvDtype, NonNegative, Positive, PositiveInt
+from models.strict_yaml import Document, show, validate
+
+VERSION: Final = 2
+"""Version of the schema; a profile of another one is refused."""
+
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Range = tuple[NonNegativeInt, NonNegativeInt]
+Operation = Literal["gemm", "attention", "all_reduce", "moe", "elementwise", "layer"]
+
+
+class TileStep(Frozen):
+    """Tile of a GEMM up to ``up_to_m`` rows, which it pads to ``pad_rows``; None: and beyond."""
+
+    up_to_m: PositiveInt | None
+    pad_rows: PositiveInt
+    tile_rows: PositiveInt
+    tile_columns: PositiveInt
+
+
+class Tiles(Frozen):
+    """Waves of tiles over ``sms`` streaming multiprocessors: a part of a wave costs nearly one.
+
+    ``wave_exponent`` 1 charges the whole wave, 0 only the part; ``norm`` is the p of the p-norm
+    that joins both roofs.
+    """
+
+    sms: PositiveInt
+    steps: tuple[TileStep, ...] = Field(min_length=1)
+    wave_exponent: Constant
+    norm: Constant
+
+    @field_validator("steps")
+    @classmethod
+    def _rising(cls, steps: tuple[TileStep, ...]) -> tuple[TileStep, ...]:
+        *ends, last = [step.up_to_m for step in steps]
+        known = [end for end in ends if end is not None]
+        if last is not None or known != ends or known != sorted(set(known)):
+            raise ValueError("up_to_m must rise from step to step and be null in the last")
+        return steps
 
 
 class GemmConstants(Frozen):
-    """``max(flops / (compute peak), bytes / (memory bandwidth)) + launch_us``."""
+    """``max(flops / (compute peak), bytes / (memory bandwidth)) + launch_us``.
+
+    ``tile`` adds tiles and waves; ``quantise_us`` is the kernel that quantises activations.
+    """
 
     compute: Constant
     memory: Constant
     launch_us: Constant
     quantise_us: Constant | None = None
+    tile: Tiles | None = None
 
 
 class AttentionConstants(Frozen):
@@ -21,6 +67,22 @@ class AttentionConstants(Frozen):
 
     memory: Constant
     launch_us: Constant
+
+
+class PrefillAttentionConstants(Frozen):
+    """Attention of prompts: ``flops / (compute peak) + bytes / (memory bandwidth)``.
+
+    Without ``memory`` the traffic of queries, keys and values is free.
+    """
+
+    compute: Constant
+    memory: Constant | None = None
+
+
+class VerifyAttentionConstants(Frozen):
+    """Attention of several query tokens against a context: ``flops / (compute peak)``."""
+
+    compute: Constant
 
 
 class LargeAllReduce(Frozen):
@@ -69,106 +131,149 @@ class HeadConstants(Frozen):
     medusa_logit_bytes: Constant
 
 
-class Residual(Frozen):
-    """Relative error seen against real runs, as the 5 % and 95 % quantile of measured/predicted.
+class TimedTable(Frozen):
+    """Kernels a fit used: of which operation and version, how many rows, how many left out."""
+
+    operation: str
+    kernel: str = ""
+    version: str = ""
+    rows: NonNegativeInt
+    flagged: NonNegativeInt = 0
+
+
+class Provenance(Frozen):
+    """How a profile came about: the package measured with, what fitted it, and from which rows."""
+
+    package: str
+    speccast: str
+    command: str
+    tables: tuple[TimedTable, ...] = ()
+
+
+class Valid(Frozen):
+    """What the fit has seen: tokens a step, context of a sequence, sequences; None: not said."""
+
+    m: Range
+    context_tokens: Range | None = None
+    batch: Range | None = None
+
+    @field_validator("m", "context_tokens", "batch")
+    @classmethod
+    def _rising(cls, value: Range | None) -> Range | None:
+        if value is not None and value[0] > value[1]:
+            raise ValueError(f"must rise, got {list(value)}")
+        return value
+
+
+class KernelResidual(Frozen):
+    """Error of fitted kernels on rows the fit has not seen.
 
     Attributes
     ----------
-    family : tuple of str
-        Strategy families it speaks for; ``("*",)`` any.
-    engine : str
-        Engine family the runs used, or ``"*"``.
-    weights : tuple of str
-        Weight types it speaks for; empty: any.
-    m_max : int or None
-        Largest query tokens a step it speaks for; None: any.
+    operation, dtype : str
+        What was timed; ``layer`` is a whole decoder layer put together from measured kernels.
+    m : (int, int) or None
+        Tokens a step it speaks for; None: any.
+    rows : int
+        Rows it rests on.
+    median, p90 : float
+        Of the absolute relative error.
     lo, hi : float
-        The quantiles.
-    basis : str
-        ``validated`` where it was scored on runs of this very kind.
-    scored_engines, scored_weights : tuple of str
-        Engine versions and weight types of those runs; elsewhere ``validated`` is read as
-        ``extrapolated``.
-    scored_mixtures : bool
-        Mixtures of experts were among them.
-    source : str
-        The runs.
+        The 5 % and 95 % quantile of measured/fitted.
     """
 
-    family: tuple[str, ...] = ("*",)
-    engine: str = "*"
-    weights: tuple[Dtype, ...] = ()
-    m_max: PositiveInt | None = None
-    lo: float = Field(gt=0, le=1)
-    hi: float = Field(ge=1)
-    basis: Basis
-    scored_engines: tuple[str, ...] = ()
-    scored_weights: tuple[Dtype, ...] = ("bf16",)
-    scored_mixtures: bool = False
-    source: str
+    operation: Operation
+    dtype: str
+    m: Range | None = None
+    rows: NonNegativeInt
+    median: NonNegative
+    p90: NonNegative
+    lo: Positive
+    hi: Positive
 
-    def matches(self, family: str, engine: str, weights: Dtype, m: float) -> bool:
-        """Whether it speaks for this strategy and engine family at ``m`` query tokens a step."""
-        return (
-            (family in self.family or "*" in self.family)
-            and self.engine in (engine, "*")
-            and (not self.weights or weights in self.weights)
-            and (self.m_max is None or m <= self.m_max)
-        )
+    def matches(self, operation: str, dtype: str, m: float) -> bool:
+        """Whether it speaks for an operation at ``m`` tokens a step."""
+        inside = self.m is None or self.m[0] <= m <= self.m[1]
+        return (self.operation, self.dtype) == (operation, dtype) and inside
 
-    def basis_for(self, engine: str, weights: Dtype, mixture: bool) -> Basis:
-        """Basis for one engine version, weight type and kind of model."""
-        scored = engine in self.scored_engines and weights in self.scored_weights
-        if self.basis == "validated" and not (scored and (self.scored_mixtures or not mixture)):
-            return "extrapolated"
-        return self.basis
+
+class TableWhere(Frozen):
+    """Tokens a step, by type, for which measured rows beat the closed form."""
+
+    gemm: dict[str, Range] = Field(default={})
+    moe: dict[str, Range] = Field(default={})
 
 
 class Profile(Frozen):
-    """Kernel constants of one device. Times in microseconds, efficiencies as fractions of peak."""
+    """Kernel constants of one device. Times in microseconds, efficiencies as fractions of peak.
 
+    Attributes
+    ----------
+    version : int
+        Version of this schema.
+    device : str
+        Catalogue name of the device they were measured on, or the name of ``accelerator``.
+    accelerator : Accelerator or None
+        The device itself, where the catalogue does not have it.
+    table : str or None
+        File of the measured rows (Parquet), relative to the folder of the profile.
+    table_where : TableWhere
+        Where the measured rows replace the closed form unless the scenario says otherwise.
+    all_reduce, moe, verify_attention
+        Left out where they were not measured; needing them is an error, but verification then
+        takes the constants of ``prefill_attention``.
+    residuals : tuple of KernelResidual
+        Errors of the kernels, not of serving.
+    """
+
+    version: Literal[2] = VERSION
     name: str
     device: str
     engine: str
     date: str
     source: str
-    valid_m: tuple[PositiveInt, PositiveInt]
-    gemm: dict[str, GemmConstants]
-    attention: dict[KvDtype, AttentionConstants]
-    prefill_attention: Constant
-    all_reduce: dict[int, AllReduceConstants]
+    accelerator: Accelerator | None = None
+    provenance: Provenance | None = None
+    valid: Valid
+    table: str | None = None
+    table_where: TableWhere = TableWhere()
+    gemm: dict[str, GemmConstants] = Field(min_length=1)
+    attention: dict[KvDtype, AttentionConstants] = Field(min_length=1)
+    prefill_attention: PrefillAttentionConstants
+    verify_attention: VerifyAttentionConstants | None = None
+    all_reduce: dict[int, AllReduceConstants] = Field(default={})
     elementwise: ElementwiseConstants
-    moe: MoeConstants
+    moe: MoeConstants | None = None
     head: HeadConstants
-    residuals: tuple[Residual, ...] = Field(min_length=1)
-    prefill_residuals: tuple[Residual, ...] = Field(min_length=1)
-    level: Fraction = 0.9
+    residuals: tuple[KernelResidual, ...] = ()
 
-    def residual(self, family: str, engine: str, weights: Dtype, m: float) -> Residual:
-        """Step-time residual of a strategy family on an engine family at ``m`` tokens a step.
+    def kernel_residual(self, operation: str, dtype: str, m: float) -> KernelResidual | None:
+        """Error of an operation at ``m`` tokens a step, from the narrowest row that speaks of it.
 
-        The most specific row wins: by family, engine and weights named, then the smallest
-        ``m_max`` that still holds ``m``.
-
-        Raises
-        ------
-        ValueError
-            If no row matches.
+        None where none does.
         """
-        return _most_specific(self.residuals, family, engine, weights, m)
-
-    def prefill_residual(self, engine: str, weights: Dtype) -> Residual:
-        """Residual of computing a prompt, on top of that of the step."""
-        return _most_specific(self.prefill_residuals, "*", engine, weights, 0.0)
+        matching = [row for row in self.residuals if row.matches(operation, dtype, m)]
+        return min(matching, key=_width, default=None)
 
 
-def _most_specific(
-    rows: tuple[Residual, ...], family: str, engine: str, weights: Dtype, m: float
-) -> Residual:
-    matching = [row for row in rows if row.matches(family, engine, weights, m)]
-    if not matching:
-        raise ValueError(f"no residual row for {family} on {engine} with {weights} weights")
-    return min(
-        matching,
-        key=lambda r: ("*" in r.family, r.engine == "*", not r.weights, r.m_max or float("inf")),
-    )
+def _width(row: KernelResidual) -> float:
+    return float("inf") if row.m is None else row.m[1] - row.m[0]
+
+
+def profile_of(document: Document) -> Profile:
+    """Profile described by a document.
+
+    Raises
+    ------
+    InputError
+        If it is of another version of the schema, or wrong.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    version = data.get("version", 1 if "valid_m" in data else VERSION)
+    if version != VERSION:
+        raise document.error(
+            "version",
+            f"must be {VERSION}, the profiles this speccast reads; write it anew with "
+            f"`speccast calibrate`, got {show(version)}",
+        )
+    return validate(Profile, document)

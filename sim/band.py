@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from models import catalog
 from models.acceptance import Acceptance
+from models.residuals import LEVEL, Residual
 from models.schema import Basis, weakest
 from sim.setup import Setup
 
@@ -35,24 +36,43 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
     Speculation was scored on speedups, so its latencies carry the residual of plain decoding as
     well. Residuals and the uncertainty of tau are taken as independent; an error of tau acts on
     latency like the same relative error of the step time. Synchronisation points that asynchronous
-    speculation still has only make steps longer.
+    speculation still has only make steps longer. Elsewhere than on the GPUs of the runs, the error
+    of the kernels comes on top.
     """
     deployment, strategy = setup.deployment, setup.strategy
-    engine, profile, weights = deployment.engine, deployment.profile, deployment.weights
-    plain = profile.residual("plain", engine.family, weights, query_tokens)
+    engine, weights, rows = deployment.engine, deployment.weights, catalog.residuals()
+    plain = rows.of_step("plain", engine.family, weights, query_tokens)
+    lo, hi = _kernel_errors(setup, plain, query_tokens)
+    basis = _basis(setup, query_tokens)
     if not strategy.drafted:
-        return Scale(plain.lo, plain.hi, 1.0, 1.0, profile.level, _basis(setup, query_tokens))
-    own = profile.residual(strategy.band_family, engine.family, weights, query_tokens)
+        return Scale(_widened(plain.lo, lo), _widened(plain.hi, hi), 1.0, 1.0, LEVEL, basis)
+    own = rows.of_step(strategy.band_family, engine.family, weights, query_tokens)
     tau = Z * setup.law.uncertainty
     waits = 1 + engine.sync_point_band if setup.is_async else 1.0
     return Scale(
-        _together(plain.lo, own.lo, tau),
-        waits * _together(plain.hi, own.hi, tau),
+        _widened(_together(plain.lo, own.lo, tau), lo),
+        waits * _widened(_together(plain.hi, own.hi, tau), hi),
         _together(1.0, own.lo, tau),
         waits * _together(1.0, own.hi, tau),
-        profile.level,
-        _basis(setup, query_tokens),
+        LEVEL,
+        basis,
     )
+
+
+def _kernel_errors(setup: Setup, runs: Residual, query_tokens: float) -> tuple[float, float]:
+    """Ends of the error of a whole layer's kernels; none on the GPUs of the runs."""
+    deployment = setup.deployment
+    accelerator = deployment.accelerator
+    if accelerator.name in runs.scored_devices:
+        return 1.0, 1.0
+    dtype = accelerator.compute_dtype(deployment.weights)
+    layer = deployment.profile.kernel_residual("layer", dtype, query_tokens)
+    return (min(layer.lo, 1.0), max(layer.hi, 1.0)) if layer else (1.0, 1.0)
+
+
+def _widened(end: float, by: float) -> float:
+    """One end of a band with an independent error of the same sign on top."""
+    return end if by == 1.0 else _together(1.0, by, math.log(end))
 
 
 def _together(plain: float, own: float, tau: float) -> float:
@@ -64,15 +84,16 @@ def _together(plain: float, own: float, tau: float) -> float:
 def _basis(setup: Setup, query_tokens: float) -> Basis:
     """The weakest of everything the prediction rests on."""
     deployment, strategy = setup.deployment, setup.strategy
-    engine, profile, target = deployment.engine, deployment.profile, deployment.target
-    residual = profile.residual(
-        strategy.band_family, engine.family, deployment.weights, query_tokens
+    engine, weights, target = deployment.engine, deployment.weights, deployment.target
+    residual = catalog.residuals().of_step(
+        strategy.band_family, engine.family, weights, query_tokens
     )
+    device = deployment.accelerator.name
     bases = [
-        residual.basis_for(engine.name, deployment.weights, bool(target.experts)),
+        residual.basis_for(engine.name, weights, bool(target.experts), device),
         deployment.profile_basis,
     ]
-    if query_tokens > profile.valid_m[1]:
+    if query_tokens > deployment.profile.valid.m[1]:
         bases.append("extrapolated")
     if strategy.drafted:
         bases += [setup.law.basis, engine.draft_basis]
@@ -128,7 +149,7 @@ def with_prefill(
     if band is None:
         return None
     deployment = setup.deployment
-    residual = deployment.profile.prefill_residual(deployment.engine.family, deployment.weights)
+    residual = catalog.residuals().of_prefill(deployment.engine.family, deployment.weights)
     wider = dict(band)
     if band["lo"] is not None:
         wider["lo"] = band["lo"] * (1 + (residual.lo - 1) * computed_share)

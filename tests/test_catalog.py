@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from models import catalog
+from models.catalog.facts import facts
 from models.schema import ModelError
 from models.strategies import strategy_types
 from models.strict_yaml import InputError
@@ -210,7 +211,8 @@ def test_hardware_names_a_profile_that_exists_and_only_the_measured_one_is_valid
     for name in catalog.names("hardware"):
         device = catalog.hardware(name)
         measured = catalog.profile(device.profile).device
-        assert device.profile_basis == ("validated" if measured == name else "extrapolated")
+        said = facts("hardware", name)
+        assert said.endswith("(validated)" if measured == name else "(extrapolated)")
     with pytest.raises(ModelError, match="no fp8 tensor cores"):
         catalog.hardware("a100_80g_sxm").compute_dtype("fp8")
 
@@ -254,16 +256,16 @@ def test_known_differences_between_vllm_versions() -> None:
 
 
 def test_residual_rows_prefer_the_specific_and_cover_everything() -> None:
-    profile = catalog.profile("h100_sxm")
-    assert profile.residual("plain", "vllm_v1", "bf16", 64).hi == pytest.approx(1.056)
-    assert profile.residual("plain", "vllm_v1", "fp8", 64).hi == pytest.approx(1.2)
-    assert profile.residual("eagle", "vllm_v1", "bf16", 256).m_max == 384
-    assert profile.residual("eagle", "vllm_v1", "bf16", 5000).basis == "extrapolated"
+    residuals = catalog.residuals()
+    assert residuals.of_step("plain", "vllm_v1", "bf16", 64).hi == pytest.approx(1.056)
+    assert residuals.of_step("plain", "vllm_v1", "fp8", 64).hi == pytest.approx(1.2)
+    assert residuals.of_step("eagle", "vllm_v1", "bf16", 256).m_max == 384
+    assert residuals.of_step("eagle", "vllm_v1", "bf16", 5000).basis == "extrapolated"
     families = {strategy.family for strategy in strategy_types().values()}
     for name in catalog.names("engines"):
         engine = catalog.engine(name)
         for family in families:
-            row = profile.residual(family, engine.family, "bf16", 64)
+            row = residuals.of_step(family, engine.family, "bf16", 64)
             assert row.lo < 1 < row.hi
             if engine.family in ("transformers", "tensorrt_llm"):
                 assert row.basis == "assumed"

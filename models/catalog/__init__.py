@@ -1,4 +1,4 @@
-"""The catalogue: hardware, transformers, engines, profiles and acceptance figures as YAML data."""
+"""The catalogue: hardware, models, engines, profiles, residuals, acceptance, as YAML data."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from models.engine import Engine
 from models.hardware import Accelerator
-from models.profile import Profile
+from models.profile import Profile, profile_of
+from models.residuals import Residuals
 from models.schema import ModelError
 from models.strict_yaml import Document, load_yaml, read_yaml, show, validate
 from models.transformer import Transformer, from_hf_config
 
-SECTIONS = ("hardware", "transformers", "engines", "profiles", "acceptance")
+SECTIONS = ("hardware", "transformers", "engines", "profiles", "residuals", "acceptance")
 _ONE = {"transformers": "transformer", "engines": "engine", "profiles": "profile"}
 
 
@@ -97,13 +98,23 @@ def profile(name: str) -> Profile:
         If the user's file is wrong.
     """
     if name not in names("profiles") and _is_path(name):
-        return validate(Profile, read_yaml(name))
+        return profile_of(read_yaml(name))
     return _profile(name)
 
 
 @cache
 def _profile(name: str) -> Profile:
-    return validate(Profile, _document("profiles", name))
+    return profile_of(_document("profiles", name))
+
+
+@cache
+def residuals() -> Residuals:
+    """Residuals of all engine families together."""
+    entries = [validate(Residuals, _document("residuals", name)) for name in names("residuals")]
+    return Residuals(
+        steps=tuple(row for one in entries for row in one.steps),
+        prefill=tuple(row for one in entries for row in one.prefill),
+    )
 
 
 def describe(section: str) -> list[Row]:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from models import catalog
 from models.acceptance import Acceptance
+from models.hardware import Accelerator
+from models.schema import Basis
 from models.strategies import Strategy, strategy_types
 
 _COMMON = ("kind", "label", "hypothetical", "acceptance")
@@ -43,8 +45,12 @@ def _hardware(name: str) -> str:
     return (
         f"{gpu.memory_bytes / 2**30:.1f} GiB, {gpu.memory_bandwidth_bytes_per_s / 1e12:.3g} TB/s, "
         f"peak TFLOP/s {peaks}; {joined}; {gpu.price_per_gpu_hour:.2f} USD/h; "
-        f"kernel profile {gpu.profile} ({gpu.profile_basis})"
+        f"kernel profile {gpu.profile} ({_basis(gpu)})"
     )
+
+
+def _basis(gpu: Accelerator) -> Basis:
+    return "validated" if catalog.profile(gpu.profile).device == gpu.name else "extrapolated"
 
 
 def _transformer(name: str) -> str:
@@ -80,9 +86,14 @@ def _profile(name: str) -> str:
     profile = catalog.profile(name)
     return (
         f"device {profile.device}; kernel tables of {profile.engine}, "
-        f"{profile.valid_m[0]} to {profile.valid_m[1]} tokens a step; residual rows: "
-        f"{len(profile.residuals)} of steps, {len(profile.prefill_residuals)} of prefill"
+        f"{profile.valid.m[0]} to {profile.valid.m[1]} tokens a step"
     )
+
+
+def _residuals(name: str) -> str:
+    entry = catalog.entry("residuals", name)
+    steps, prefill = (len(entry.get(key, ())) for key in ("steps", "prefill"))
+    return f"rows: {steps} of steps, {prefill} of prefill"
 
 
 def _acceptance(name: str) -> str:
@@ -147,5 +158,6 @@ _FACTS: dict[str, Callable[[str], str]] = {
     "engines": _engine,
     "strategies": _strategy,
     "profiles": _profile,
+    "residuals": _residuals,
     "acceptance": _acceptance,
 }

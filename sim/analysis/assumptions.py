@@ -82,14 +82,16 @@ def _profile(document: Document) -> Iterator[Assumption]:
     scenario = document["scenario"]
     asked = _named(scenario, "hardware", "profile")
     entries = {gpu: _entry("hardware", gpu) for gpu in _named(scenario, "hardware", "gpu")}
-    used = dict.fromkeys(asked or [document["profile"]], "")
+    used = dict.fromkeys(asked or [document["profile"]])
     if not asked:
-        used = {entry["profile"]: entry["profile_basis"] for entry in entries.values()}
-    for name, basis in used.items():
+        used = dict.fromkeys(entry["profile"] for entry in entries.values())
+    for name in used:
         entry = _entry("profiles", name)
         dated = ", ".join(str(entry[key]) for key in ("device", "engine", "date") if key in entry)
-        if name in asked and "device" in entry:
-            basis = "validated" if [*entries] == [entry["device"]] else "extrapolated"
+        users = [gpu for gpu, own in entries.items() if asked or own["profile"] == name]
+        basis = ""
+        if "device" in entry:
+            basis = "validated" if users == [entry["device"]] else "extrapolated"
         yield Assumption("kernel times", f"{name}: {dated or OWN}", basis, entry["source"])
 
 

@@ -135,15 +135,12 @@ def build(scenario: Scenario) -> Deployment:
     check_fleet(scenario, replicas)
     size: Literal["large", "small"] = "large" if accelerator.large_batch_defaults else "small"
     price = hardware.price_per_gpu_hour
-    basis = accelerator.profile_basis
-    if hardware.profile is not None:
-        basis = "validated" if profile.device == accelerator.name else "extrapolated"
     deployment = Deployment(
         accelerator=accelerator,
         target=target,
         engine=engine,
         profile=profile,
-        profile_basis=basis,
+        profile_basis="validated" if profile.device == accelerator.name else "extrapolated",
         weights=model.weights,
         kv=model.kv,
         tp=model.tp,
