@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import difflib
-<<<<<<< HEAD
 import warnings
-=======
->>>>>>> h2
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -19,21 +16,15 @@ from numpy.typing import NDArray
 from models.strict_yaml import InputError, show
 
 
-<<<<<<< HEAD
 def read_table(path: Path, texts: Iterable[str] = ()) -> pd.DataFrame:
     """Read a Parquet file or, by any other ending, a CSV file whole.
 
     The index of a row of CSV is its line in the file; rows without a value are left out. Columns
     named in ``texts`` stay text even where they look like numbers (a version ``0.20``).
-=======
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Read a Parquet file whole.
->>>>>>> h2
 
     Raises
     ------
     InputError
-<<<<<<< HEAD
         If there is no such file, or it cannot be read as what it is.
     """
     return read_parquet(path) if path.suffix == ".parquet" else _read_csv(path, texts)
@@ -43,19 +34,11 @@ def read_parquet(path: Path) -> pd.DataFrame:
     """Read a Parquet file whole; see ``read_table``."""
     try:
         frame: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
-=======
-        If there is no such file, or it cannot be read.
-    """
-    try:
-        frame: pd.DataFrame = pq.ParquetFile(path).read().to_pandas()
-        return frame
->>>>>>> h2
     except FileNotFoundError:
         raise InputError(str(path), None, "", "no such file") from None
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0]
         raise InputError(str(path), None, "", f"cannot be read as Parquet: {reason}") from error
-<<<<<<< HEAD
     return frame
 
 
@@ -77,8 +60,6 @@ def _read_csv(path: Path, texts: Iterable[str]) -> pd.DataFrame:
         raise InputError(str(path), None, "", f"cannot be read as CSV: {reason}") from None
     frame.index = pd.RangeIndex(2, len(frame) + 2, name="line")
     return frame.dropna(how="all")
-=======
->>>>>>> h2
 
 
 def require(frame: pd.DataFrame, names: Iterable[str], path: Path) -> None:
@@ -97,25 +78,13 @@ def require(frame: pd.DataFrame, names: Iterable[str], path: Path) -> None:
 
 
 def numbers(
-<<<<<<< HEAD
     frame: pd.DataFrame, name: str, path: Path, *, least: float = 0.0
 ) -> NDArray[np.float64]:
     """Column ``name`` as finite numbers not below ``least``.
-=======
-    frame: pd.DataFrame, name: str, path: Path, *, first_line: int | None = None
-) -> NDArray[np.float64]:
-    """Column ``name`` as finite numbers not below 0.
-
-    Parameters
-    ----------
-    first_line : int, optional
-        Line of the first row, for messages about text files; without it they name the row.
->>>>>>> h2
 
     Raises
     ------
     InputError
-<<<<<<< HEAD
         For the first value that is text, missing, not finite or too small.
     """
     values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
@@ -132,32 +101,10 @@ def counts(frame: pd.DataFrame, name: str, path: Path, *, least: int = 0) -> NDA
     wrong = (values != np.floor(values)) | (values > np.iinfo(np.int64).max)
     if wrong.any():
         refuse(frame, name, wrong, "must be a whole number", path)
-=======
-        For the first value that is text, missing, not finite or negative.
-    """
-    values = pd.to_numeric(frame[name], errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    wrong = ~np.isfinite(values) | (values < 0)
-    if frame[name].dtype == bool:
-        wrong[:] = True
-    if wrong.any():
-        refuse(frame, name, int(np.argmax(wrong)), "must be a number >= 0", path, first_line)
-    return values
-
-
-def counts(
-    frame: pd.DataFrame, name: str, path: Path, *, first_line: int | None = None
-) -> NDArray[np.int64]:
-    """Column ``name`` as whole numbers not below 0; see ``numbers``."""
-    values = numbers(frame, name, path, first_line=first_line)
-    wrong = values != np.floor(values)
-    if wrong.any():
-        refuse(frame, name, int(np.argmax(wrong)), "must be a whole number", path, first_line)
->>>>>>> h2
     return values.astype(np.int64)
 
 
 def refuse(
-<<<<<<< HEAD
     frame: pd.DataFrame, name: str, wrong: NDArray[np.bool_], wanted: str, path: Path
 ) -> None:
     """Raise an ``InputError`` about the first wrong value of a column."""
@@ -166,15 +113,6 @@ def refuse(
     got = "nothing" if pd.isna(value) else show(getattr(value, "item", lambda: value)())
     label = int(frame.index[row])
     line, where = (label, "") if frame.index.name == "line" else (None, f"row {label}: ")
-=======
-    frame: pd.DataFrame, name: str, row: int, wanted: str, path: Path, first_line: int | None
-) -> None:
-    """Raise an ``InputError`` about one value."""
-    value = frame[name].iloc[row]
-    got = "nothing" if pd.isna(value) else show(value.item() if hasattr(value, "item") else value)
-    line = None if first_line is None else first_line + row
-    where = "" if first_line is not None else f"row {row}: "
->>>>>>> h2
     raise InputError(str(path), line, name, f"{where}{wanted}, got {got}")
 
 

@@ -9,14 +9,20 @@ import numpy as np
 import pandas as pd
 
 from calibration.kernels import predict
+from calibration.kernels.fits.attention import decode_rows, prefill_rows, verify_rows
+from calibration.kernels.fits.collective import of_preferred_kernel
+from calibration.kernels.fits.gemm import serving_shapes
+from calibration.kernels.fits.moe import served_experts
+from calibration.kernels.fits.select import good, of_one_kernel, of_usual_heads
 from models.hardware import Accelerator
 from models.profile import Profile
+from models.schema import ModelError
 from sim.analysis.kernel_plots import Curve, Panel, Ratio
 
 MOST_CURVES = 4
 FEWEST_POINTS = 3
-PER_OCTAVE = 2
-"""Bins of the ratio."""
+MOST_SIZES = 60
+"""Sizes from which on the ratio takes those of an octave together."""
 
 
 class View(NamedTuple):
@@ -37,52 +43,64 @@ class View(NamedTuple):
 def panels(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -> list[Panel]:
     """Panels of every operation and type that was timed and that the profile has constants for.
 
+    They show the rows a fit uses: of the kernels and shapes that serving runs, flagged ones left
+    out.
+
     Parameters
     ----------
     rows : DataFrame
-        Timed kernels; those flagged are left out.
+        Timed kernels.
     profile : Profile
     accelerator : Accelerator
         The device the profile speaks of.
+
+    Raises
+    ------
+    ModelError
+        If there is nothing to show.
     """
-    usable = rows[rows["flag"] == ""].reset_index(drop=True)
-    fitted = usable.assign(fitted_s=predict.seconds(usable, profile, accelerator)).dropna()
-    return [_panel(view, part) for view, part in _views(fitted) if len(part)]
+    fitted = rows.assign(fitted_s=predict.seconds(rows, profile, accelerator))
+    known = fitted[fitted["fitted_s"].notna()].reset_index(drop=True)
+    found = [_panel(view, part) for view, part in _views(known, accelerator) if len(part)]
+    if not found:
+        raise ModelError(f"profile {profile.name} has no constants for any of the timed kernels")
+    return found
 
 
-def _views(rows: pd.DataFrame) -> Iterator[tuple[View, pd.DataFrame]]:
-    for operation, of_operation in rows.groupby("operation", sort=False):
-        if operation in ("gemm", "moe"):
-            for dtype, part in of_operation.groupby("dtype", sort=False):
-                yield _matrix(str(operation), str(dtype)), _usual_kernel(part)
-        elif operation == "attention":
-            yield from _attention_views(of_operation)
-        elif operation == "all_reduce":
-            yield ALL_REDUCE, _usual_kernel(of_operation)
+def _views(rows: pd.DataFrame, accelerator: Accelerator) -> Iterator[tuple[View, pd.DataFrame]]:
+    dense = good(rows, "gemm")
+    for dtype in sorted(set(dense["dtype"])):
+        of_type = of_one_kernel(dense[dense["dtype"] == dtype])
+        yield _gemm(dtype), serving_shapes(of_type, accelerator)
+    yield from _attention_views(of_usual_heads(good(rows, "attention")), accelerator)
+    reduced = good(rows, "all_reduce")
+    yield ALL_REDUCE, of_preferred_kernel(reduced)
+    yield EXPERTS, served_experts(good(rows, "moe"))[0]
 
 
-def _attention_views(rows: pd.DataFrame) -> Iterator[tuple[View, pd.DataFrame]]:
-    prompt = rows["context_tokens"] == 0
-    several = ~prompt & (rows["query_tokens"] > 1)
-    for kv, part in rows[~prompt & ~several].groupby("kv_dtype", sort=False):
-        yield DECODE._replace(title=f"Decode attention, {kv} KV"), _usual_kernel(part)
-    for kv, part in rows[several].groupby("kv_dtype", sort=False):
-        yield VERIFY._replace(title=f"Verification attention, {kv} KV"), _usual_kernel(part)
-    yield PREFILL, _usual_kernel(rows[prompt])
+def _attention_views(
+    rows: pd.DataFrame, accelerator: Accelerator
+) -> Iterator[tuple[View, pd.DataFrame]]:
+    for kv in sorted(set(rows["kv_dtype"])):
+        cached = rows[rows["kv_dtype"] == kv]
+        yield _of(DECODE, kv), decode_rows(cached, accelerator)
+        yield _of(VERIFY, kv), verify_rows(cached)
+    yield PREFILL, prefill_rows(rows[rows["kv_dtype"] == rows["kv_dtype"].min()])
 
 
-def _usual_kernel(rows: pd.DataFrame) -> pd.DataFrame:
-    return rows[rows["kernel"] == rows["kernel"].mode().min()] if len(rows) else rows
+def _of(view: View, kv: str) -> View:
+    return view._replace(title=f"{view.title}, {kv} KV")
 
 
-def _matrix(operation: str, dtype: str) -> View:
-    """GEMMs and experts, by tokens a step."""
-    shape: tuple[str, ...] = ("n", "k")
-    title, label = f"GEMM, {dtype}", "n {n}, k {k}"
-    if operation == "moe":
-        shape = ("n", "k", "experts", "experts_per_token")
-        title, label = f"Experts, {dtype}", "{experts} of {k} x {n}"
-    return View(title, "tokens m", lambda r: r["m"], shape, label, lambda r: r["n"] * r["k"] * 1.0)
+def _gemm(dtype: str) -> View:
+    return View(
+        f"GEMM, {dtype}",
+        "tokens m",
+        lambda r: r["m"],
+        ("n", "k"),
+        "n {n}, k {k}",
+        lambda r: r["n"] * r["k"] * 1.0,
+    )
 
 
 _SEQUENCES = ("batch", "heads", "kv_heads", "head_dim")
@@ -111,10 +129,18 @@ PREFILL = View(
     "batch {batch}, {heads}/{kv_heads} heads",
     lambda r: r["batch"] * r["heads"] * 1.0,
 )
+EXPERTS = View(
+    "Experts, bf16",
+    "tokens m",
+    lambda r: r["m"],
+    ("n", "k", "experts", "experts_per_token"),
+    "{experts} experts of {k} x {n}",
+    lambda r: r["n"] * r["k"] * 1.0,
+)
 ALL_REDUCE = View(
     "All-reduce",
-    "message, kB",
-    lambda r: r["message_bytes"] / 1e3,
+    "message, MB",
+    lambda r: r["message_bytes"] / 1e6,
     ("gpus",),
     "{gpus} GPUs",
     lambda r: r["gpus"] * 1.0,
@@ -157,8 +183,8 @@ def _curve(part: pd.DataFrame) -> Curve:
 def _ratio(rows: pd.DataFrame) -> Ratio:
     """Quantiles at each size, sizes close together taken as one."""
     at = rows["at"]
-    if at.nunique() > 60:
-        at = 2.0 ** ((np.log2(at) * PER_OCTAVE).round() / PER_OCTAVE)
+    if at.nunique() > MOST_SIZES:
+        at = 2.0 ** np.log2(at).round()
     found = (
         (rows["time_s"] / rows["fitted_s"])
         .groupby(at)
