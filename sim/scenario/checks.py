@@ -58,6 +58,11 @@ def check_split(
             f"profile {profile.name} has attention constants for {have}, got '{model.kv}'",
             "model.kv",
         )
+    if target.experts and profile.moe is None:
+        raise ModelError(
+            f"profile {profile.name} has no constants of experts, got '{target.name}'",
+            "model.transformer",
+        )
     with blame("model.tp"):
         target.check_tp(model.tp)
         _check_group(model.tp, accelerator, profile)
@@ -72,7 +77,7 @@ def _check_compute(weights: Dtype, accelerator: Accelerator, profile: Profile) -
 def _check_group(tp: int, accelerator: Accelerator, profile: Profile) -> None:
     accelerator.check_group(tp)
     if tp > 1 and tp not in profile.all_reduce:
-        sizes = ", ".join(str(size) for size in sorted(profile.all_reduce))
+        sizes = ", ".join(str(size) for size in sorted(profile.all_reduce)) or "no"
         raise ModelError(f"profile {profile.name} has all-reduce constants for {sizes}, got {tp}")
 
 
