@@ -134,7 +134,7 @@ EXPERTS = View(
     "tokens m",
     lambda r: r["m"],
     ("n", "k", "experts", "experts_per_token"),
-    "{experts} experts of {k} x {n}",
+    "{experts} of {k} x {n}",
     lambda r: r["n"] * r["k"] * 1.0,
 )
 ALL_REDUCE = View(

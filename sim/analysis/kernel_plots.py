@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 UPPER, LOWER, GAP = 190, 76, 34
 """Heights of the times and of the ratios below them, and the space between both [px]."""
-TITLE, LEFT = 44, 48
+TITLE, LEFT = 44, 58
 FARTHEST = 2.2
 """A ratio farther from 1 is not shown."""
 
