@@ -110,37 +110,46 @@ def padded(sizes: Sequence[int], count: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Attention:
-    """Context-dependent time of a pass: ``max(kv_s ctx, query_s query_ctx) + query_s pairs``.
+    """Context-dependent time of a pass.
 
-    ``kv_s`` reads one context token's KV once a step however many query tokens attend to it;
-    ``query_s`` computes one (query, context) pair.
+    ``max(kv_s ctx, query_s query_ctx) + pair_s pairs + token_s prompt tokens``: ``kv_s`` reads one
+    context token's KV once a step however many query tokens attend to it; ``query_s`` and
+    ``pair_s`` compute one (query, context) pair, of a sequence that decodes and of a prompt;
+    ``token_s`` streams a prompt token.
     """
 
     kv_s: float
     query_s: float
+    pair_s: float
+    token_s: float
 
     @classmethod
     def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int) -> Attention:
         """Attention of all layers of ``net``."""
         return cls(
             net.layers * kernels.kv_read_s(net, kv, tp),
-            net.layers * kernels.attention_flops_s(net, tp),
+            net.layers * kernels.verify_pair_s(net, tp),
+            net.layers * kernels.pair_s(net, tp),
+            net.layers * kernels.prompt_token_s(net, tp),
         )
 
     def slope(self, width: int) -> float:
         """Seconds a context token, at ``width`` query tokens a sequence."""
         return max(self.kv_s, self.query_s * width)
 
-    def seconds(self, ctx: float, query_ctx: float, pairs: float) -> float:
-        """Time for contexts ``ctx``, sum of width x context, and causal prefill pairs [s]."""
-        return max(self.kv_s * ctx, self.query_s * query_ctx) + self.query_s * pairs
+    def seconds(
+        self, ctx: float, query_ctx: float, pairs: float = 0.0, prompt_tokens: float = 0.0
+    ) -> float:
+        """Time for contexts ``ctx``, sum of width x context, causal prefill pairs and tokens [s]."""
+        decode = max(self.kv_s * ctx, self.query_s * query_ctx)
+        return decode + self.pair_s * pairs + self.token_s * prompt_tokens
 
 
 class PassTime(NamedTuple):
     """One draft pass as tables: ``body[tokens] + head[rows]``, attention, launch costs.
 
     A tuple, because a step unpacks it: ``repeat``, ``covers_prefill`` and ``rows`` are those of
-    ``DraftPass``, ``kv_s`` and ``query_s`` those of ``Attention``.
+    ``DraftPass``, ``kv_s`` to ``token_s`` those of ``Attention``.
     """
 
     repeat: int
@@ -150,6 +159,8 @@ class PassTime(NamedTuple):
     head: list[float]
     kv_s: float
     query_s: float
+    pair_s: float
+    token_s: float
     floor_s: float
     launch_s: float
 
@@ -172,6 +183,7 @@ def draft_seconds(
     ctx: float,
     query_ctx: float,
     pairs: float,
+    prompt_tokens: float = 0.0,
 ) -> float:
     """Time of a draft phase: every pass with its repeats, one after another [s].
 
@@ -182,17 +194,29 @@ def draft_seconds(
         Sequences that draft.
     tokens : int
         Query and prefill tokens of the step.
-    ctx, query_ctx, pairs : float
+    ctx, query_ctx, pairs, prompt_tokens : float
         As in ``Attention.seconds``.
     """
     total_s = 0.0
-    for repeat, covers, rows, body, head, kv_s, query_s, floor_s, launch_s in passes:
+    for (
+        repeat,
+        covers,
+        rows,
+        body,
+        head,
+        kv_s,
+        query_s,
+        pair_s,
+        token_s,
+        floor_s,
+        launch_s,
+    ) in passes:
         count = tokens if covers else sequences * rows
         if not count:
             continue
         gpu = body[count] + head[sequences * rows]
         if covers:
-            gpu += max(kv_s * ctx, query_s * query_ctx) + query_s * pairs
+            gpu += max(kv_s * ctx, query_s * query_ctx) + pair_s * pairs + token_s * prompt_tokens
         else:
             gpu += max(kv_s, query_s * rows) * ctx
         total_s += repeat * (max(gpu, floor_s) + launch_s)

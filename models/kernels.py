@@ -1,4 +1,4 @@
-"""Time of one kernel on one device: closed forms over the profile's fitted constants.
+"""Time of one kernel on one device: closed forms over fitted constants, or measured rows.
 
 All functions take counts as integers or integer arrays and return seconds of the same shape;
 a count of zero costs nothing.
@@ -6,62 +6,121 @@ a count of zero costs nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from models.gemm import ACTIVATION_BYTES, US, Seconds, gemm_roofs, gemm_s
 from models.hardware import Accelerator
-from models.profile import Profile
-from models.schema import BYTES_PER_KV, BYTES_PER_WEIGHT, Dtype, KvDtype, ModelError
+from models.kernel_table import ExpertShape, KernelTable
+from models.profile import MoeConstants, Profile, Range
+from models.schema import BYTES_PER_KV, BYTES_PER_WEIGHT, Constant, Dtype, KvDtype, ModelError
 from models.transformer import Transformer
 
-Seconds = NDArray[np.float64]
-US = 1e-6
-ACTIVATION_BYTES = 2.0
+Backend = Literal["auto", "roofline", "table"]
+
+
+class Use(NamedTuple):
+    """One kernel that was priced.
+
+    Attributes
+    ----------
+    kernel : str
+        Operation and size in words.
+    wanted, measured : bool
+        Whether its time was to come from measured rows, and whether it did.
+    """
+
+    kernel: str
+    wanted: bool
+    measured: bool
 
 
 @dataclass(frozen=True)
 class Kernels:
     """Kernels of one accelerator under one profile.
 
-    Notes
-    -----
-    GEMM of (m, k) by (k, n), weights of ``w`` byte:
-    ``max(2mnk / (e_c P), (w nk + a mk + 2 mn) / (e_m BW)) + c`` with activations of ``a`` byte
-    (1 in fp8, else 2). The form and its constants are in the profile.
+    Attributes
+    ----------
+    table : KernelTable or None
+        Measured rows of this very device.
+    backend : str
+        ``auto`` takes measured rows where the profile says that they beat the closed form,
+        ``table`` wherever there are any, ``roofline`` nowhere.
+    log : list of Use or None
+        Where every kernel that is priced is noted; None: nowhere.
     """
 
     accelerator: Accelerator
     profile: Profile
+    table: KernelTable | None = None
+    backend: Backend = "auto"
+    log: list[Use] | None = None
+
+    def traced(self) -> Kernels:
+        """The same kernels with an empty ``log``."""
+        return replace(self, log=[])
 
     def gemm(self, m: ArrayLike, n: float, k: float, weights: Dtype) -> Seconds:
-        """Dense GEMM of ``m`` rows; fp8 also quantises its activations."""
+        """Dense GEMM of ``m`` rows; fp8 also quantises its activations.
+
+        The closed form is that of ``gemm_s``. Weight-only types have no measured rows.
+        """
         compute = self.accelerator.compute_dtype(weights)
         fitted = self.profile.gemm[compute]
         rows = np.asarray(m, dtype=np.float64)
-        operand = BYTES_PER_WEIGHT[compute]
-        flops = 2.0 * rows * n * k
-        moved = BYTES_PER_WEIGHT[weights] * n * k + operand * rows * k + ACTIVATION_BYTES * rows * n
-        bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
-        seconds = np.maximum(
-            flops / (fitted.compute.value * self.accelerator.peak_flops[compute]),
-            moved / (fitted.memory.value * bandwidth),
-        )
-        seconds = seconds + fitted.launch_us.value * US
+
+        def form(m: Seconds, n: float, k: float) -> Seconds:
+            return gemm_s(fitted, self.accelerator, m, n, k, weights)
+
+        def log_ratio(table: KernelTable) -> Seconds | None:
+            gemms = table.gemm.get(compute) if weights == compute else None
+            return gemms and gemms.log_ratio(rows, n, k, form)
+
+        seconds = form(rows, n, k)
+        where = self.profile.table_where.gemm.get(compute)
+        kernel = f"gemm {n:g} x {k:g} ({weights})"
+        measured = self._measured(kernel, rows, seconds, where, log_ratio)
+        seconds = np.where(np.isnan(measured), seconds, measured)
         if fitted.quantise_us is not None:
+            bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
             seconds += fitted.quantise_us.value * US + 3.0 * rows * k / (self._stream * bandwidth)
         return np.where(rows > 0, seconds, 0.0)
 
+    def _measured(
+        self,
+        kernel: str,
+        at: Seconds,
+        closed: Seconds,
+        where: Range | None,
+        log_ratio: Callable[[KernelTable], Seconds | None],
+    ) -> Seconds:
+        """Measured times where they are there and wanted [s]; NaN where the closed form stands."""
+        wanted = at > 0
+        if self.backend == "auto" and self.table is not None:
+            low, high = where or (1, 0)
+            wanted = (at >= low) & (at <= high)
+        found = None
+        if self.table is None or self.backend == "roofline":
+            wanted = np.zeros_like(wanted)
+        elif wanted.any():
+            found = log_ratio(self.table)
+        seconds = np.full(at.shape, np.nan)
+        if found is not None:
+            seconds = np.where(wanted, np.exp(found) * closed, np.nan)
+        if self.log is not None:
+            measured = bool(np.isfinite(seconds).any())
+            self.log.append(Use(kernel, bool(wanted.any()), measured))
+        return seconds
+
     def gemm_bound(self, m: float, n: float, k: float, weights: Dtype) -> str:
-        """Whether a GEMM is limited by ``compute`` or by ``memory``."""
-        compute = self.accelerator.compute_dtype(weights)
-        fitted = self.profile.gemm[compute]
-        moved = BYTES_PER_WEIGHT[weights] * n * k
-        moved += BYTES_PER_WEIGHT[compute] * m * k + ACTIVATION_BYTES * m * n
-        bandwidth = fitted.memory.value * self.accelerator.memory_bandwidth_bytes_per_s
-        flops = 2.0 * m * n * k / (fitted.compute.value * self.accelerator.peak_flops[compute])
-        return "compute" if flops > moved / bandwidth else "memory"
+        """Whether a GEMM is limited by ``compute`` or by ``memory``, by its closed form."""
+        fitted = self.profile.gemm[self.accelerator.compute_dtype(weights)]
+        computing, moving = gemm_roofs(fitted, self.accelerator, m, n, k, weights)
+        return "compute" if computing > moving else "memory"
 
     @property
     def _stream(self) -> float:
@@ -102,14 +161,23 @@ class Kernels:
                 f"profile {self.profile.name} has all-reduce constants for {known} GPUs, got {tp}",
                 "model.tp",
             )
-        small = self.profile.all_reduce[tp]
-        large = small.large
-        moved = 2 * (tp - 1) / tp * size / link.bandwidth_bytes_per_s
-        seconds = np.where(
-            size < large.from_bytes,
-            small.latency_us.value * US + moved / small.efficiency.value,
-            large.latency_us.value * US + moved / large.efficiency.value,
-        )
+        small, bandwidth = self.profile.all_reduce[tp], link.bandwidth_bytes_per_s
+
+        def form(size: Seconds) -> Seconds:
+            large, moved = small.large, 2 * (tp - 1) / tp * size / bandwidth
+            return np.where(
+                size < large.from_bytes,
+                small.latency_us.value * US + moved / small.efficiency.value,
+                large.latency_us.value * US + moved / large.efficiency.value,
+            )
+
+        def log_ratio(table: KernelTable) -> Seconds | None:
+            curve = table.all_reduce.get(tp)
+            return curve and curve.log_ratio(size, form)
+
+        seconds = form(size)
+        measured = self._measured(f"all-reduce of {tp} GPUs", size, seconds, None, log_ratio)
+        seconds = np.where(np.isnan(measured), seconds, measured)
         return np.where(size > 0, seconds, 0.0)
 
     def experts(self, m: ArrayLike, net: Transformer, weights: Dtype, tp: int) -> Seconds:
@@ -120,23 +188,46 @@ class Kernels:
         Experts hit under uniform routing: ``X (1 - (1 - k/X)^m)``. Real routing is correlated.
         """
         rows = np.asarray(m, dtype=np.float64)
-        constants, accelerator = self.profile.moe, self.accelerator
+        constants = self.profile.moe
         if constants is None:
             raise ModelError(f"profile {self.profile.name} has no constants of expert layers")
-        compute = accelerator.compute_dtype(weights)
-        share = net.experts_per_token / net.experts
-        hit = net.experts * (1.0 - (1.0 - share) ** rows)
-        per_expert = 3 * net.hidden * net.expert_intermediate / tp
-        flops = 2.0 * rows * net.experts_per_token * per_expert
-        moved = hit * per_expert * BYTES_PER_WEIGHT[weights]
-        bandwidth = accelerator.memory_bandwidth_bytes_per_s
-        seconds = np.maximum(
-            flops / (constants.compute.value * accelerator.peak_flops[compute]),
-            moved / (constants.memory.value * bandwidth),
-        )
+        compute = self.accelerator.compute_dtype(weights)
+        width = net.expert_intermediate / tp
+        shape = ExpertShape(weights, width, net.hidden, net.experts, net.experts_per_token)
+
+        def form(m: Seconds) -> Seconds:
+            return self._grouped(constants, shape, m, weights)
+
+        def log_ratio(table: KernelTable) -> Seconds | None:
+            curve = table.moe.get(shape)
+            return curve and curve.log_ratio(rows, form)
+
+        seconds = form(rows)
+        kernel = f"{net.experts} experts {width:g} x {net.hidden} ({weights})"
+        where = self.profile.table_where.moe.get(compute)
+        measured = self._measured(kernel, rows, seconds, where, log_ratio)
         fixed = (constants.fixed_us.value + constants.router_us.value) * US
         router = self.gemm(rows, net.experts, net.hidden, "bf16")
-        return np.where(rows > 0, seconds + fixed + router, 0.0)
+        timed = measured + constants.router_us.value * US
+        seconds = np.where(np.isnan(measured), seconds + fixed, timed)
+        return np.where(rows > 0, seconds + router, 0.0)
+
+    def _grouped(
+        self, constants: MoeConstants, shape: ExpertShape, m: Seconds, weights: Dtype
+    ) -> Seconds:
+        """Roofs of the grouped GEMMs of the experts that ``m`` tokens hit."""
+        accelerator = self.accelerator
+        share = shape.experts_per_token / shape.experts
+        hit = shape.experts * (1.0 - (1.0 - share) ** m)
+        per_expert = 3 * shape.k * shape.n
+        flops = 2.0 * m * shape.experts_per_token * per_expert
+        moved = hit * per_expert * BYTES_PER_WEIGHT[weights]
+        peak = accelerator.peak_flops[accelerator.compute_dtype(weights)]
+        bandwidth = accelerator.memory_bandwidth_bytes_per_s
+        return np.maximum(
+            flops / (constants.compute.value * peak),
+            moved / (constants.memory.value * bandwidth),
+        )
 
     def attention_launch_s(self, kv: KvDtype) -> float:
         """Fixed time of one layer's attention kernel [s]."""
@@ -149,11 +240,27 @@ class Kernels:
         efficiency = self.profile.attention[kv].memory.value
         return size / (efficiency * self.accelerator.memory_bandwidth_bytes_per_s)
 
-    def attention_flops_s(self, net: Transformer, tp: int) -> float:
-        """Compute time of one (query token, context token) pair in one layer [s]."""
+    def pair_s(self, net: Transformer, tp: int) -> float:
+        """Compute time of one (query token, context token) pair of a prompt in one layer [s]."""
+        return self._pair_s(self.profile.prefill_attention.compute, net, tp)
+
+    def verify_pair_s(self, net: Transformer, tp: int) -> float:
+        """The same of a query token that decodes: measured by itself, or as in a prompt [s]."""
+        verify = self.profile.verify_attention or self.profile.prefill_attention
+        return self._pair_s(verify.compute, net, tp)
+
+    def _pair_s(self, share: Constant, net: Transformer, tp: int) -> float:
         flops = 4.0 * net.heads / tp * net.head_dim
-        rate = self.profile.prefill_attention.compute.value * self.accelerator.peak_flops["bf16"]
+        rate = share.value * self.accelerator.peak_flops["bf16"]
         return flops / rate
+
+    def prompt_token_s(self, net: Transformer, tp: int) -> float:
+        """Time to stream queries, keys, values and outputs of one prompt token in one layer [s]."""
+        memory = self.profile.prefill_attention.memory
+        if memory is None:
+            return 0.0
+        moved = (2 * net.heads / tp + 2 * -(-net.kv_heads // tp)) * net.head_dim * ACTIVATION_BYTES
+        return moved / (memory.value * self.accelerator.memory_bandwidth_bytes_per_s)
 
     def lm_head(self, rows: ArrayLike, hidden: int, vocab: int, tp: int) -> Seconds:
         """LM head in bf16 without its collective: GEMM, logits traffic, small kernels."""

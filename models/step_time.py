@@ -105,9 +105,7 @@ class StepTime:
             head = kernels.medusa_head(m, net.hidden, net.vocab, draft.tp)
             head = head + kernels.all_reduce(2.0 * m * net.vocab, draft.tp)
             nothing = np.zeros(len(m)).tolist()
-            return PassTime(
-                draft.repeat, False, draft.rows, nothing, head.tolist(), 0.0, 0.0, 0.0, 0.0
-            )
+            return PassTime(draft.repeat, False, draft.rows, nothing, head.tolist(), *[0.0] * 6)
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
         pass_us, layer_us = engine.draft_us(self.strategy.kind)
         pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
@@ -120,6 +118,8 @@ class StepTime:
             head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
             kv_s=attention.kv_s,
             query_s=attention.query_s,
+            pair_s=attention.pair_s,
+            token_s=attention.token_s,
             floor_s=net.layers * layer_us * US,
             launch_s=pass_us * US,
         )
@@ -150,7 +150,7 @@ class StepTime:
     def _full_width(self, n: int, ctx: float) -> float:
         tokens, query_ctx = n * self.width, self.width * ctx
         gpu = self._decode_body[tokens] + self._head[tokens] + self._sampler[n]
-        gpu += self._draft_sampler[tokens - n] + self._attention.seconds(ctx, query_ctx, 0.0)
+        gpu += self._draft_sampler[tokens - n] + self._attention.seconds(ctx, query_ctx)
         return gpu + self.draft_s(n, tokens, ctx, query_ctx, 0.0) + self._host[n]
 
     def decode(self, n: int, ctx: int) -> float:
@@ -194,19 +194,26 @@ class StepTime:
         verify = (
             self._mixed_body[tokens]
             + self._head[query_tokens + finishing]
-            + self._attention.seconds(ctx + prefill_ctx, query_ctx, pairs)
+            + self._attention.seconds(ctx + prefill_ctx, query_ctx, pairs, prefill_tokens)
             + self._sampler[rows]
             + self._draft_sampler[query_tokens - n]
         )
         if self._passes:
-            verify += self.draft_s(rows, tokens, ctx + prefill_ctx, query_ctx, pairs)
+            all_ctx = ctx + prefill_ctx
+            verify += self.draft_s(rows, tokens, all_ctx, query_ctx, pairs, prefill_tokens)
         return verify + self._host[rows]
 
     def draft_s(
-        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
+        self,
+        sequences: int,
+        tokens: int,
+        ctx: float,
+        query_ctx: float,
+        pairs: float,
+        prompt_tokens: float = 0.0,
     ) -> float:
         """Draft phase of a step: all passes, one after another [s]."""
-        return draft_seconds(self._passes, sequences, tokens, ctx, query_ctx, pairs)
+        return draft_seconds(self._passes, sequences, tokens, ctx, query_ctx, pairs, prompt_tokens)
 
     def host_s(self, sequences: int) -> float:
         """Host time a step of ``sequences`` rows waits for [s]."""
@@ -234,7 +241,7 @@ class StepTime:
         return {
             "weights": float(layers["weights"][0]),
             "attention": float(layers["attention"][0]),
-            "kv": self._attention.seconds(ctx, query_ctx, 0.0),
+            "kv": self._attention.seconds(ctx, query_ctx),
             "elementwise": float(layers["elementwise"][0]),
             "lm_head": float(head["lm_head"][0]),
             "sampling": self._sampler[n] + self._draft_sampler[tokens - n],

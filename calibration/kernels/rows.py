@@ -32,7 +32,7 @@ def frame(operation: str, **columns: Any) -> pd.DataFrame:
     **columns
         Arrays of one length, or plain values to repeat; ``time_s`` [s] at least. Counts left out
         are 0, texts "", ``spread`` 0, the mask of attention ``causal``; ``bytes`` and ``flops``
-        come from ``calibration.kernels.work``.
+        come from ``calibration.kernels.work`` where they are left out or 0.
 
     Raises
     ------
@@ -55,10 +55,20 @@ def frame(operation: str, **columns: Any) -> pd.DataFrame:
         default: Any = "" if name in TEXTS else 0
         value = operation if name == "operation" else columns.get(name, default)
         filled[name] = _column(name, value, length)
-    if "bytes" not in columns or "flops" not in columns:
-        least = work.of(operation, filled)._asdict()
-        filled |= {name: least[name] for name in ("bytes", "flops") if name not in columns}
+    _fill_work(operation, filled)
     return pd.DataFrame(filled)
+
+
+def _fill_work(operation: str, filled: dict[str, Any]) -> None:
+    """Work out bytes, and the FLOPs of operations that have some, in the rows without them."""
+    empty = filled["bytes"] <= 0
+    if operation in ("gemm", "attention", "moe"):
+        empty |= filled["flops"] <= 0
+    if not empty.any():
+        return
+    shape = {name: np.asarray(values)[empty] for name, values in filled.items()}
+    for name, least in work.of(operation, shape)._asdict().items():
+        filled[name][empty] = np.where(shape[name] > 0, shape[name], least)
 
 
 def _column(name: str, value: Any, length: int) -> Any:

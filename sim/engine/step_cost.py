@@ -34,7 +34,13 @@ class StepCost(Protocol):
         ...
 
     def draft_s(
-        self, sequences: int, tokens: int, ctx: float, query_ctx: float, pairs: float
+        self,
+        sequences: int,
+        tokens: int,
+        ctx: float,
+        query_ctx: float,
+        pairs: float,
+        prompt_tokens: float = 0.0,
     ) -> float:
         """Draft part of a step [s]."""
         ...

@@ -54,7 +54,12 @@ def step_row(
     prefill = prefill or Prefill()
     sequences = n + len(prefill.finishing)
     draft = scale * cost.draft_s(
-        sequences, tokens + prefill.tokens, ctx + prefill.ctx, query_ctx, prefill.pairs
+        sequences,
+        tokens + prefill.tokens,
+        ctx + prefill.ctx,
+        query_ctx,
+        prefill.pairs,
+        prefill.tokens,
     )
     host = scale * cost.host_s(sequences)
     return (

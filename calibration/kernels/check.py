@@ -1,0 +1,215 @@
+"""Which timed kernels not to trust: flagged with a reason and kept, never silently used."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+from calibration.kernels import rows
+from calibration.kernels.work import OPERANDS
+from models.hardware import Accelerator
+from models.strict_yaml import InputError
+
+NON_POSITIVE = "non-positive time"
+DUPLICATE = "duplicate"
+TOO_FAST = "faster than the datasheet"
+OFF_ROOFLINE = "2x off the roofline"
+
+FACTOR = 2.0
+"""How far off the fitted roofline of its kernel a time may lie."""
+
+MARGIN = 1.1
+"""How much faster than the datasheet's peak and bandwidth a time may be."""
+
+FEWEST_ROWS, MOST_ROWS = 8, 2000
+"""Rows below which a kernel is held against the bounds alone, and most that its fit uses."""
+
+Floats = NDArray[np.float64]
+
+
+class Sound(NamedTuple):
+    """What a sound kernel reaches at least: shares of peak and bandwidth, and a fixed time [s].
+
+    A fit stays within them: a kernel that needs worse was not timed well, or is not what serving
+    would run, and its rows then lie off the roofline.
+    """
+
+    compute: float
+    memory: float
+    fixed_s: float
+
+
+SOUND = {
+    "gemm": Sound(0.3, 0.5, 25e-6),
+    "decode": Sound(1.0, 0.35, 25e-6),
+    "attention": Sound(0.15, 0.1, 25e-6),
+    "all_reduce": Sound(1.0, 0.03, 60e-6),
+    "moe": Sound(0.15, 0.5, 70e-6),
+    "elementwise": Sound(1.0, 0.3, 200e-6),
+    "stream": Sound(1.0, 0.3, 50e-6),
+}
+"""Set by the tables of H100, H200, A100, L40S and B200; ``decode`` is attention of one query token.
+
+Low for prefill attention, whose short prompts fill no GPU, and for links that are not direct.
+Operations not listed have no roofline.
+"""
+
+_KERNEL = ["operation", "kernel", "dtype", "kv_dtype", "gpus", "device", "engine", "version"]
+_SAME = [*_KERNEL, *(name for name in rows.SHAPE if name not in _KERNEL)]
+
+
+def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
+    """Rows with a reason in ``flag`` for those that fits leave out.
+
+    Parameters
+    ----------
+    timed : DataFrame
+        Columns of ``sim.kernel_rows.KERNELS``; reasons already given stay.
+    accelerator : Accelerator
+        What they were timed on: its datasheet bounds every time from below.
+
+    Returns
+    -------
+    DataFrame
+        The same rows in the same order. Reasons, the first that holds:
+
+        - ``non-positive time``;
+        - ``duplicate``: timed more than once with the same kernel; the one with the (lower)
+          median time stays;
+        - ``faster than the datasheet`` by more than 10 %: mostly operands left in a cache;
+        - ``2x off the roofline`` of its kernel, ``max(flops / (compute peak), bytes / (memory
+          bandwidth)) + fixed``, fitted robustly in log space within ``SOUND``.
+
+    Raises
+    ------
+    InputError
+        If the times of a whole source are a power of 1000 off: it names the units.
+    """
+    checked = timed.copy()
+    reason = checked["flag"].to_numpy(dtype=object)
+    positive = (checked["time_s"] > 0).to_numpy()
+    _note(reason, ~positive, NON_POSITIVE)
+    _note(reason, _repeats(checked, reason == ""), DUPLICATE)
+    compute_s, memory_s = _datasheet_times(checked, accelerator)
+    _check_units(checked, np.fmax(compute_s, memory_s), positive)
+    time_s = checked["time_s"].to_numpy()
+    _note(reason, time_s * MARGIN < np.fmax(compute_s, memory_s), TOO_FAST)
+    by_kernel = checked.groupby([*_KERNEL, checked["query_tokens"] == 1], sort=False)
+    groups: dict[Any, NDArray[np.intp]] = dict(by_kernel.indices)
+    for key, members in groups.items():
+        operation, *_, one_query = key
+        sound = SOUND.get("decode" if operation == "attention" and one_query else operation)
+        used = members[reason[members] == ""]
+        if sound is not None and len(used):
+            c, m, t = compute_s[used], memory_s[used], time_s[used]
+            if np.isnan(c).any():
+                flops = checked["flops"].to_numpy()[used]
+                c = flops / max(float(np.quantile(flops / t, 0.99)), 1.0)
+            off = np.abs(np.log(t / _roofline(c, m, t, sound))) > np.log(FACTOR)
+            reason[used[off]] = OFF_ROOFLINE
+    checked["flag"] = pd.Series(reason, checked.index).astype(str)
+    return checked
+
+
+def flag_summary(checked: pd.DataFrame) -> pd.DataFrame:
+    """How many rows were flagged, by operation, type and reason.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``operation``, ``dtype``, ``flag``, ``rows`` and ``share`` of the rows of that
+        operation and type, in alphabetical order.
+    """
+    kind = ["operation", "dtype"]
+    total = checked.groupby(kind).size().rename("of")
+    flagged = checked[checked["flag"] != ""].groupby([*kind, "flag"]).size().rename("rows")
+    counted = flagged.reset_index().join(total, on=kind)
+    counted["share"] = counted["rows"] / counted.pop("of")
+    return counted
+
+
+def _note(reason: NDArray[np.object_], wrong: NDArray[np.bool_], why: str) -> None:
+    reason[wrong & (reason == "")] = why
+
+
+def _repeats(checked: pd.DataFrame, open_rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Rows to drop of those timed more than once: all but the one of the lower median time."""
+    repeated = np.zeros(len(checked), dtype=bool)
+    repeated[open_rows] = checked[open_rows].duplicated(_SAME, keep=False)
+    drop = repeated.copy()
+    for members in checked[repeated].groupby(_SAME, sort=False).indices.values():
+        places = np.flatnonzero(repeated)[members]
+        times = checked["time_s"].to_numpy()[places]
+        drop[places[np.argsort(times, kind="stable")[(len(places) - 1) // 2]]] = False
+    return drop
+
+
+def _datasheet_times(checked: pd.DataFrame, accelerator: Accelerator) -> tuple[Floats, Floats]:
+    """Least compute and memory or link time [s] of each row; NaN where no peak is known."""
+    peaks: dict[str, float] = {**accelerator.peak_flops}
+    rate = {name: peaks.get(operands.computes_in) for name, operands in OPERANDS.items()}
+    flops = checked["flops"].to_numpy()
+    peak = checked["dtype"].map(rate).to_numpy(dtype=np.float64, na_value=np.nan)
+    compute_s = np.where(flops > 0, flops / peak, 0.0)
+    link = accelerator.interconnect
+    over_link = accelerator.host_link_bytes_per_s if link is None else link.bandwidth_bytes_per_s
+    collective = (checked["operation"] == "all_reduce").to_numpy()
+    bandwidth = np.where(collective, over_link, accelerator.memory_bandwidth_bytes_per_s)
+    return compute_s, checked["bytes"].to_numpy() / bandwidth
+
+
+def _check_units(checked: pd.DataFrame, least_s: Floats, positive: NDArray[np.bool_]) -> None:
+    """Refuse a source whose times are a power of 1000 off what its larger kernels take."""
+    typical_fixed_s, large_s = 10e-6, 20e-6
+    usable = positive & checked["operation"].isin(list(SOUND)).to_numpy()
+    time_s = checked["time_s"].to_numpy()
+    for source, members in checked[usable].groupby("source").indices.items():
+        places = np.flatnonzero(usable)[members]
+        large = places[least_s[places] > large_s]
+        places = large if len(large) >= FEWEST_ROWS else places
+        off = float(np.median(time_s[places] / (least_s[places] + typical_fixed_s)))
+        if 0.02 < off < 100:
+            continue
+        thousands = 1000 ** max(1, round(abs(np.log10(off)) / 3))
+        units = {
+            (True, 1000): "ms given as s, or us as ms",
+            (False, 1000): "s given as ms, or ms as us",
+        }
+        guess = units.get((off > 1, thousands), "us given as s" if off > 1 else "s given as us")
+        direction = "long" if off > 1 else "short"
+        message = f"times are about {thousands} times too {direction} for this device: {guess}?"
+        raise InputError(str(source), None, "time_s", message)
+
+
+def _roofline(compute_s: Floats, memory_s: Floats, time_s: Floats, sound: Sound) -> Floats:
+    """Fitted time [s] of each row of one kernel."""
+    slowest = np.log([1 / sound.compute, 1 / sound.memory, sound.fixed_s])
+    fastest = np.log([1 / MARGIN, 1 / MARGIN, 1e-8])
+
+    def fitted(logs: Floats, compute: Floats, memory: Floats) -> Floats:
+        slowdown, stretch, fixed = np.exp(logs)
+        return np.asarray(np.fmax(slowdown * compute, stretch * memory) + fixed)
+
+    if len(time_s) < FEWEST_ROWS:
+        return np.clip(
+            time_s, fitted(fastest, compute_s, memory_s), fitted(slowest, compute_s, memory_s)
+        )
+    order = np.random.default_rng(0).permutation(len(time_s))[:MOST_ROWS]
+    c, m, t = compute_s[order], memory_s[order], np.log(time_s[order])
+    start = np.clip([0.4, 0.2, np.quantile(t, 0.05)], fastest + 1e-6, slowest - 1e-6)
+
+    def residuals(logs: Floats) -> Floats:
+        return np.asarray(np.log(fitted(logs, c, m)) - t)
+
+    best = least_squares(
+        residuals,
+        start,
+        bounds=(fastest, slowest),
+        loss="soft_l1",
+        f_scale=0.2,
+    )
+    return fitted(best.x, compute_s, memory_s)

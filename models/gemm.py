@@ -1,0 +1,82 @@
+"""Closed form of a dense GEMM: two roofs and a launch, on Hopper's fp8 with tiles and waves."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from models.hardware import Accelerator
+from models.profile import GemmConstants, Tiles
+from models.schema import BYTES_PER_WEIGHT, Dtype
+
+Seconds = NDArray[np.float64]
+US = 1e-6
+ACTIVATION_BYTES = 2.0
+
+
+def gemm_roofs(
+    fitted: GemmConstants,
+    accelerator: Accelerator,
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    weights: Dtype,
+) -> tuple[Seconds, Seconds]:
+    """Time a GEMM of (m, k) by (k, n) computes, and time it moves bytes [s].
+
+    Notes
+    -----
+    ``2mnk / (e_c P)`` and ``(w nk + a mk + 2 mn) / (e_m BW)`` with weights of ``w`` byte and
+    activations of ``a`` byte (1 in fp8, else 2). With tiles, ``m`` is padded for the first, which
+    grows by ``(ceil(w) / w)^e`` for ``w`` waves of tiles.
+    """
+    compute = accelerator.compute_dtype(weights)
+    rows, columns, inner = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
+    tiled = 1.0
+    if fitted.tile is not None:
+        tiled = _tiled(fitted.tile, rows, columns)
+    operand = BYTES_PER_WEIGHT[compute]
+    flops = 2.0 * rows * columns * inner * tiled
+    moved = BYTES_PER_WEIGHT[weights] * columns * inner
+    moved = moved + operand * rows * inner + ACTIVATION_BYTES * rows * columns
+    return (
+        flops / (fitted.compute.value * accelerator.peak_flops[compute]),
+        moved / (fitted.memory.value * accelerator.memory_bandwidth_bytes_per_s),
+    )
+
+
+def gemm_s(
+    fitted: GemmConstants,
+    accelerator: Accelerator,
+    m: ArrayLike,
+    n: ArrayLike,
+    k: ArrayLike,
+    weights: Dtype,
+) -> Seconds:
+    """Time of a GEMM of (m, k) by (k, n), without quantising its activations [s].
+
+    Notes
+    -----
+    The larger of both roofs, or with tiles their p-norm, and ``launch_us``.
+    """
+    computing, moving = gemm_roofs(fitted, accelerator, m, n, k, weights)
+    larger = np.maximum(computing, moving)
+    if fitted.tile is not None:
+        norm = fitted.tile.norm.value
+        smaller = np.minimum(computing, moving)
+        larger = larger * (1.0 + (smaller / larger) ** norm) ** (1.0 / norm)
+    return np.asarray(larger + fitted.launch_us.value * US)
+
+
+def _tiled(tiles: Tiles, m: Seconds, n: Seconds) -> Seconds:
+    """How much longer tiles compute than ``m`` rows alone would."""
+    rows = np.maximum(m, 1.0)
+    steps = tiles.steps
+    step = np.searchsorted([one.up_to_m or 0 for one in steps[:-1]], rows)
+    pad, height, width = (
+        np.array([getattr(one, name) for one in steps], dtype=np.float64)[step]
+        for name in ("pad_rows", "tile_rows", "tile_columns")
+    )
+    padded = np.ceil(rows / pad) * pad
+    waves = padded / height * np.ceil(n / width) / tiles.sms
+    return np.asarray(padded / rows * (np.ceil(waves) / waves) ** tiles.wave_exponent.value)
