@@ -11,14 +11,15 @@ import pandas as pd
 from calibration.kernels import predict
 from calibration.kernels.fits.attention import decode_rows, prefill_rows, verify_rows
 from calibration.kernels.fits.collective import of_preferred_kernel
-from calibration.kernels.fits.gemm import serving_shapes
+from calibration.kernels.fits.gemm import served_shapes
 from calibration.kernels.fits.moe import served_experts
-from calibration.kernels.fits.select import good, of_one_kernel, of_usual_heads
+from calibration.kernels.fits.select import good, of_usual_heads
 from models.hardware import Accelerator
 from models.profile import Profile
-from models.schema import ModelError
+from models.schema import Dtype, ModelError
 from sim.analysis.kernel_plots import Curve, Panel, Ratio
 
+GEMM_DTYPES: tuple[Dtype, ...] = ("bf16", "fp8")
 MOST_CURVES = 4
 FEWEST_POINTS = 3
 MOST_SIZES = 60
@@ -68,10 +69,8 @@ def panels(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -> li
 
 
 def _views(rows: pd.DataFrame, accelerator: Accelerator) -> Iterator[tuple[View, pd.DataFrame]]:
-    dense = good(rows, "gemm")
-    for dtype in sorted(set(dense["dtype"])):
-        of_type = of_one_kernel(dense[dense["dtype"] == dtype])
-        yield _gemm(dtype), serving_shapes(of_type, accelerator)
+    for dtype in GEMM_DTYPES:
+        yield _gemm(dtype), served_shapes(rows, accelerator, dtype)
     yield from _attention_views(of_usual_heads(good(rows, "attention")), accelerator)
     reduced = good(rows, "all_reduce")
     yield ALL_REDUCE, of_preferred_kernel(reduced)

@@ -63,7 +63,9 @@ def _without_m(curves: dict[tuple[float, float], Curve], form: GemmForm) -> pd.D
 def _without_n(curves: dict[tuple[float, float], Curve], form: GemmForm) -> pd.DataFrame:
     parts = []
     for left_out in sorted({n for n, _ in curves}):
-        others = GemmTable({shape: curve for shape, curve in curves.items() if shape[0] != left_out})
+        others = GemmTable(
+            {shape: curve for shape, curve in curves.items() if shape[0] != left_out}
+        )
         for (n, k), curve in curves.items():
             if n == left_out:
                 ratios = others.log_ratio(curve.at, n, k, form)
