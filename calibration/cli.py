@@ -66,7 +66,7 @@ def kernels(
         return
     path = None if out is None else output.check_out(out, rows)
     source = command.Source(system, engine, tuple(rows), gpu)
-    fitted = command.fit(source, path and path.stem, date)
+    fitted = command.fit(source, path, date)
     if as_json:
         write_text(to_json(command.as_json(fitted)))
     else:

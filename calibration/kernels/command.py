@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from calibration.kernels import aiconfigurator, check, plain, rows, vidur
-from calibration.kernels.profile import fit_profile
+from calibration.kernels.fits.held_out import Score
+from calibration.kernels.output import table_of
+from calibration.kernels.profile import fit_profile, write_profile
 from models import catalog
 from models.hardware import Accelerator
-from models.profile import Profile
+from models.profile import Profile, Provenance
 from models.schema import ModelError
 from models.strict_yaml import InputError
+from sim.manifest import speccast_version
+from sim.staging import staged
+
+FOLDER = Path(catalog.__file__).parent / "profiles"
 
 CATALOGUE_NAMES = {"a100_sxm": "a100_80g_sxm"}
 """Accelerators by the name of their tables, where the catalogue has another."""
+
+
+SHIPPED = {
+    "h100_sxm": "vllm/0.24.0",
+    "h200_sxm": "vllm/0.24.0",
+    "a100_sxm": "vllm/0.14.0",
+    "l40s": "vllm/0.24.0",
+    "b200_sxm": "vllm/0.24.0",
+}
+"""Engine and version whose tables the profiles of the catalogue rest on, by system."""
 
 
 class Source(NamedTuple):
@@ -33,7 +50,7 @@ class Source(NamedTuple):
     def command(self) -> str:
         """The command line that names it."""
         if self.files:
-            given = "".join(f" --rows {path}" for path in self.files)
+            given = "".join(f" --rows {path.name}" for path in self.files)
             return f"speccast calibrate kernels{given} --gpu {self.gpu}"
         return f"speccast calibrate kernels --system {self.system} --engine {self.engine}"
 
@@ -42,20 +59,21 @@ class Fitted(NamedTuple):
     """A profile, errors of the forms that were tried, and all rows with their flags."""
 
     profile: Profile
-    scores: Sequence[Any]
+    scores: Sequence[Score]
     rows: pd.DataFrame
 
 
-def fit(source: Source, name: str | None, date: str | None) -> Fitted:
+def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fitted:
     """Read, check and fit timed kernels.
 
     Parameters
     ----------
     source : Source
-    name : str or None
-        Of the profile; None: that of the accelerator.
-    date : str or None
-        Of the profile; None: today.
+    out : Path, optional
+        File of the profile, which gives it its name and a table beside it; without one it has the
+        name of the accelerator.
+    date : str, optional
+        Of the profile; default today.
 
     Raises
     ------
@@ -68,14 +86,44 @@ def fit(source: Source, name: str | None, date: str | None) -> Fitted:
     """
     accelerator, timed = _read(source)
     checked = check.flag(timed, accelerator)
+    package = "timings of one's own"
+    if not source.files:
+        package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
+    engines = checked[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
+    engine = (source.engine or ", ".join(sorted(engines)).strip() or "not said").replace("/", " ")
     profile, scores = fit_profile(
         checked,
         accelerator,
-        name=name or accelerator.name,
+        name=accelerator.name if out is None else out.stem,
+        engine=engine,
         date=_date(date),
-        command=source.command,
+        source=f"{accelerator.title} kernels of {package}, {engine}",
+        provenance=Provenance(package=package, speccast=speccast_version(), command=source.command),
+        table=None if out is None else table_of(out).name,
     )
     return Fitted(profile, scores, checked)
+
+
+def write_shipped(date: str | None = None) -> list[Path]:
+    """Write the profiles of the catalogue anew, without rows beside them.
+
+    A profile keeps its date unless another is given.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    written = []
+    for system, engine in SHIPPED.items():
+        path = FOLDER / f"{accelerator_of(system).name}.yaml"
+        known = catalog.profile(path.stem).date if path.exists() else None
+        fitted = fit(Source(system, engine), date=date or known)
+        with staged(FOLDER) as scratch:
+            write_profile(fitted.profile, scratch / path.name)
+            (scratch / path.name).replace(path)
+        written.append(path)
+    return written
 
 
 def _date(asked: str | None) -> str:

@@ -57,10 +57,9 @@ def write(profile: Profile, measured: pd.DataFrame, path: Path) -> list[Path]:
         The files.
     """
     table = table_of(path)
-    named = profile.model_copy(update={"table": table.name})
     with staged(path.parent) as scratch:
         rows.write(measured, scratch / table.name)
-        write_profile(named, scratch / path.name)
+        write_profile(profile, scratch / path.name)
         with held():
             (scratch / table.name).replace(table)
             (scratch / path.name).replace(path)
