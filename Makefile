@@ -9,7 +9,7 @@ EXTRAS     := .venv-extras
 EXTRAS_BIN := $(EXTRAS)/bin
 EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-extras check lint browser screenshots bench profiles cpu-record clean
+.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page cpu-record clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -34,6 +34,9 @@ test-extras: $(EXTRAS)/.installed  ## what needs torch, a real model or publishe
 
 profiles: $(EXTRAS)/.installed-tables  ## fit the shipped profiles again to the published tables
 	$(EXTRAS_BIN)/python -m sim calibrate kernels --shipped
+
+kernels-page: $(EXTRAS)/.installed-tables  ## tables and pictures of docs/kernels.md
+	PYTHONPATH=. $(EXTRAS_BIN)/python tests/kernels_page.py
 
 cpu-record: $(EXTRAS)/.installed  ## time this CPU for tests/measured; leave it alone for 10 minutes
 	$(EXTRAS_BIN)/python tests/record_cpu.py
