@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +16,9 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
+
+BUDGET_S = 480.0
+"""With start, fit and report a run stays within ten minutes."""
 
 Out = Annotated[
     str | None,
@@ -83,21 +87,35 @@ def device(
     ],
     name: Annotated[Literal["cuda", "cpu"], typer.Option("--device", help="Where to run.")],
     transformer: Annotated[
-        str | None, typer.Option(help="Whose layers to time; catalogue name or config.json.")
+        str | None,
+        typer.Option(help="Whose layers to time; catalogue name or config.json."),
     ] = None,
-    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel GPUs of a replica.")] = 1,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads (cpu).")] = 1,
+    tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel GPUs a replica.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", help="Few shapes, to try it out.")] = False,
     budget_s: Annotated[
-        float, typer.Option(min=1, help="Seconds after which what is timed by then is fitted.")
-    ] = 540.0,
+        float, typer.Option(min=1, help="Seconds after which no further kernel is begun.")
+    ] = BUDGET_S,
     width: Width = None,
 ) -> None:
     """Time real kernels on this machine and fit a profile to them.
 
-    Interrupted, it goes on where it was when called again.
+    Interrupted, it goes on where it was. The last line on stdout is JSON.
     """
-    raise NotImplementedError
+    from calibration.kernels import command, output, report
+    from calibration.kernels.device.run import Options, calibrate_device
+    from sim import progress
+
+    path = output.check_out(out)
+    options = Options(quick=quick, threads=threads, budget_s=budget_s)
+    with progress.shown(quiet=False) as bar:
+        measured = calibrate_device(name, transformer, tp, path, options, bar.update, _note)
+    fitted = command.fit_device(measured, path, f"--device {name} --tp {tp} --threads {threads}")
+    written = output.write(fitted.profile, fitted.rows, path)
+    measured.partial.unlink(missing_ok=True)
+    write_text(report.kernels_report(*fitted, *screen(width)))
+    write_text(json.dumps(measured.summary | {"profile": str(path)}) + "\n")
+    _wrote(written)
 
 
 @app.command("show")
@@ -123,6 +141,10 @@ def show_profile(
     if path is not None:
         show.draw(shown, path)
         _wrote([path])
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _wrote(paths: list[Path]) -> None:

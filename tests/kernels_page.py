@@ -8,6 +8,7 @@ from pathlib import Path
 
 from calibration.kernels import command, panels
 from calibration.kernels.fits.held_out import RANGES, Score
+from calibration.kernels.shipped import shipped
 from calibration.validation import open_loop, verify_attention
 from models import catalog
 from models.kernels import Kernels
@@ -30,8 +31,8 @@ Lines = Iterator[str]
 def main() -> None:
     """Fit every shipped profile again and write what the page shows of it."""
     fitted = {
-        system: command.fit(command.Source(system, engine))
-        for system, engine in command.SHIPPED.items()
+        one.name: command.fit(command.Source(one.system, f"{one.engine}/{one.version}"))
+        for one in shipped()
     }
     text = PAGE.read_text("utf-8")
     for name, lines in (

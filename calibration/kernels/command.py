@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from calibration.kernels import aiconfigurator, check, plain, rows, vidur
+from calibration.kernels.device.run import Calibrated
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.output import table_of
-from calibration.kernels.profile import fit_profile, write_profile
+from calibration.kernels.profile import fit_profile
+from calibration.kernels.shipped import calibrate_shipped, shipped
 from models import catalog
 from models.hardware import Accelerator
 from models.profile import Profile, Provenance
@@ -23,19 +24,6 @@ from sim.manifest import speccast_version
 from sim.staging import staged
 
 FOLDER = Path(catalog.__file__).parent / "profiles"
-
-CATALOGUE_NAMES = {"a100_sxm": "a100_80g_sxm"}
-"""Accelerators by the name of their tables, where the catalogue has another."""
-
-
-SHIPPED = {
-    "h100_sxm": "vllm/0.24.0",
-    "h200_sxm": "vllm/0.24.0",
-    "a100_sxm": "vllm/0.14.0",
-    "l40s": "vllm/0.24.0",
-    "b200_sxm": "vllm/0.24.0",
-}
-"""Engine and version whose tables the profiles of the catalogue rest on, by system."""
 
 
 class Source(NamedTuple):
@@ -85,20 +73,46 @@ def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fit
         If the tables are not installed.
     """
     accelerator, timed = _read(source)
+    package = aiconfigurator.installed() if not source.files else "timings of one's own"
+    return _fitted(timed, accelerator, out, _date(date), package, source.command)
+
+
+def fit_device(measured: Calibrated, out: Path, options: str) -> Fitted:
+    """Fit a profile to the kernels timed on the device at hand.
+
+    Parameters
+    ----------
+    measured : Calibrated
+    out : Path
+        File of the profile.
+    options : str
+        Those of the command line, for the record.
+    """
+    return _fitted(
+        *(measured.rows, measured.accelerator, out, _date(None), "torch on the device"),
+        f"speccast calibrate device {options}",
+    )
+
+
+def _fitted(
+    timed: pd.DataFrame,
+    accelerator: Accelerator,
+    out: Path | None,
+    date: str,
+    package: str,
+    command: str,
+) -> Fitted:
     checked = check.flag(timed, accelerator)
-    package = "timings of one's own"
-    if not source.files:
-        package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
     engines = checked[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
-    engine = (source.engine or ", ".join(sorted(engines)).strip() or "not said").replace("/", " ")
+    engine = ", ".join(sorted({name.strip() for name in engines} - {""})) or "not said"
     profile, scores = fit_profile(
         checked,
         accelerator,
         name=accelerator.name if out is None else out.stem,
         engine=engine,
-        date=_date(date),
-        source=f"{accelerator.title} kernels of {package}, {engine}",
-        provenance=Provenance(package=package, speccast=speccast_version(), command=source.command),
+        date=date,
+        source=f"kernels of {accelerator.title}: {package}, {engine}",
+        provenance=Provenance(package=package, speccast=speccast_version(), command=command),
         table=None if out is None else table_of(out).name,
     )
     return Fitted(profile, scores, checked)
@@ -107,23 +121,14 @@ def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fit
 def write_shipped(date: str | None = None) -> list[Path]:
     """Write the profiles of the catalogue anew, without rows beside them.
 
-    A profile keeps its date unless another is given.
-
     Returns
     -------
     list of Path
         The files.
     """
-    written = []
-    for system, engine in SHIPPED.items():
-        path = FOLDER / f"{accelerator_of(system).name}.yaml"
-        known = catalog.profile(path.stem).date if path.exists() else None
-        fitted = fit(Source(system, engine), date=date or known)
-        with staged(FOLDER) as scratch:
-            write_profile(fitted.profile, scratch / path.name)
-            (scratch / path.name).replace(path)
-        written.append(path)
-    return written
+    with staged(FOLDER) as scratch:
+        written = calibrate_shipped(scratch, speccast=speccast_version(), date=_date(date))
+        return [path.replace(FOLDER / path.name) for path, _, _ in written]
 
 
 def _date(asked: str | None) -> str:
@@ -156,7 +161,8 @@ def _read(source: Source) -> tuple[Accelerator, pd.DataFrame]:
 
 def accelerator_of(system: str) -> Accelerator:
     """Accelerator of a system of the tables; ModelError where the catalogue has none."""
-    name = CATALOGUE_NAMES.get(system, system)
+    named = {one.system: one.name for one in shipped()}
+    name = named.get(system, system)
     if name not in catalog.names("hardware"):
         raise ModelError(f"the catalogue has no accelerator for the tables of '{system}'")
     return catalog.hardware(name)

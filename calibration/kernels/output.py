@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from calibration.kernels import rows
-from calibration.kernels.profile import write_profile
+from calibration.kernels.profile_file import write_profile
 from models.profile import Profile
 from models.strict_yaml import InputError
 from sim.interrupts import held
