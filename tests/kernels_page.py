@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from calibration.kernels.shipped import shipped
+
 from calibration.kernels import command, panels
 from calibration.kernels.fits.held_out import RANGES, Score
-from calibration.kernels.shipped import shipped
 from calibration.validation import open_loop, verify_attention
 from models import catalog
 from models.kernels import Kernels
