@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 
 from calibration.kernels import predict
-from calibration.kernels.fits.attention import decode_rows, prefill_rows, verify_rows
+from calibration.kernels.fits.attention import SHORTEST, WIDEST_VERIFY, decode_rows
 from calibration.kernels.fits.collective import of_preferred_kernel
 from calibration.kernels.fits.gemm import served_shapes
 from calibration.kernels.fits.moe import served_experts
-from calibration.kernels.fits.select import good, of_usual_heads
+from calibration.kernels.fits.select import good, of_one_kernel, of_usual_heads
 from models.hardware import Accelerator
 from models.profile import Profile
 from models.schema import Dtype, ModelError
@@ -80,11 +80,13 @@ def _views(rows: pd.DataFrame, accelerator: Accelerator) -> Iterator[tuple[View,
 def _attention_views(
     rows: pd.DataFrame, accelerator: Accelerator
 ) -> Iterator[tuple[View, pd.DataFrame]]:
+    prompt = (rows["context_tokens"] == 0) & (rows["query_tokens"] >= SHORTEST)
+    several = (rows["context_tokens"] > 0) & rows["query_tokens"].between(2, WIDEST_VERIFY)
     for kv in sorted(set(rows["kv_dtype"])):
-        cached = rows[rows["kv_dtype"] == kv]
-        yield _of(DECODE, kv), decode_rows(cached, accelerator)
-        yield _of(VERIFY, kv), verify_rows(cached)
-    yield PREFILL, prefill_rows(rows[rows["kv_dtype"] == rows["kv_dtype"].min()])
+        cached = rows["kv_dtype"] == kv
+        yield _of(DECODE, kv), decode_rows(rows[cached], accelerator)
+        yield _of(VERIFY, kv), of_one_kernel(rows[several & cached])
+    yield PREFILL, of_one_kernel(rows[prompt & (rows["kv_dtype"] == rows["kv_dtype"].min())])
 
 
 def _of(view: View, kv: str) -> View:

@@ -100,18 +100,6 @@ def decode_rows(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     return beyond_cache(of_one_kernel(used), accelerator)
 
 
-def prefill_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Whole prompts that attend to nothing before them."""
-    prompts = (rows["context_tokens"] == 0) & (rows["query_tokens"] >= SHORTEST)
-    return of_one_kernel(rows[prompts])
-
-
-def verify_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """Several query tokens a sequence against a context."""
-    several = rows["query_tokens"].between(2, WIDEST_VERIFY) & (rows["context_tokens"] > 0)
-    return of_one_kernel(rows[several])
-
-
 def _decode_form(accelerator: Accelerator) -> Form:
     bandwidth = accelerator.memory_bandwidth_bytes_per_s
 
@@ -125,7 +113,8 @@ def _fit_prefill(
     rows: pd.DataFrame, accelerator: Accelerator, decode: AttentionConstants, kv: KvDtype
 ) -> tuple[PrefillAttentionConstants, list[Score]]:
     """Arithmetic and traffic one after the other."""
-    used = prefill_rows(rows)
+    prompts = (rows["context_tokens"] == 0) & (rows["query_tokens"] >= SHORTEST)
+    used = of_one_kernel(rows[prompts])
     if used.empty:
         raise ModelError("no usable rows of prefill")
     bandwidth, peak = accelerator.memory_bandwidth_bytes_per_s, accelerator.peak_flops["bf16"]
@@ -148,7 +137,8 @@ def _fit_verify(
     rows: pd.DataFrame, accelerator: Accelerator, decode: AttentionConstants, kv: KvDtype
 ) -> tuple[VerifyAttentionConstants | None, list[Score]]:
     """Compute of several query tokens against a context, where it shows beside reading the KV."""
-    used = verify_rows(rows)
+    several = rows["query_tokens"].between(2, WIDEST_VERIFY) & (rows["context_tokens"] > 0)
+    used = of_one_kernel(rows[several])
     if used.empty:
         return None, []
     bandwidth, peak = accelerator.memory_bandwidth_bytes_per_s, accelerator.peak_flops["bf16"]
