@@ -5,63 +5,18 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import numpy as np
-import pandas as pd
 import pytest
+from timed_rows import H100, PROFILE, attention, gemms, timed
 
 from calibration.kernels import predict, rows
 from calibration.kernels.panels import MOST_CURVES, panels
-from models import catalog
 from models.kernels import Kernels
 from models.profile import VerifyAttentionConstants
 from models.schema import Constant, ModelError
 from sim.analysis import plots
 from sim.analysis.kernel_plots import Curve, Panel, Ratio, measured_against_fitted
 
-H100 = catalog.hardware("h100_sxm")
-PROFILE = catalog.profile("h100_sxm")
 US = 1e-6
-
-
-def gemms(m=(1, 16, 256, 4096), shapes=((4096, 4096), (8192, 4096), (4096, 16384)), dtype="bf16"):
-    grid = [(rows_m, n, k) for n, k in shapes for rows_m in m]
-    columns = dict(zip("mnk", np.array(grid).T, strict=True))
-    return rows.frame("gemm", kernel="linear", dtype=dtype, time_s=1.0, **columns)
-
-
-def attention(query, context, batch=(1, 8, 64), **given):
-    grid = np.array([(b, q, c) for b in batch for q in query for c in context])
-    usual = {"kv_dtype": "bf16", "heads": 32, "kv_heads": 8, "head_dim": 128, "time_s": 1.0}
-    return rows.frame(
-        "attention",
-        kernel="fa3",
-        dtype="bf16",
-        batch=grid[:, 0],
-        query_tokens=grid[:, 1],
-        context_tokens=grid[:, 2],
-        **usual | given,
-    )
-
-
-def all_reduces():
-    size = np.tile([2**power for power in range(10, 28)], 2)
-    gpus = np.repeat([2, 4], 18)
-    return rows.frame(
-        "all_reduce", kernel="vllm_graph", dtype="bf16", gpus=gpus, message_bytes=size, time_s=1.0
-    )
-
-
-def timed(factor: float = 1.0) -> pd.DataFrame:
-    """Rows of every kind, each as slow as the profile says times a factor."""
-    parts = [
-        gemms(),
-        gemms(dtype="fp8"),
-        attention([1], [512, 4096, 32768]),
-        attention([2, 8, 32], [1024, 8192]),
-        attention([512, 4096], [0]),
-        all_reduces(),
-    ]
-    joined = rows.join(parts)
-    return joined.assign(time_s=factor * predict.seconds(joined, PROFILE, H100))
 
 
 def test_a_gemm_is_predicted_as_the_model_prices_it_without_its_quantisation():
