@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from timed_rows import H100, PROFILE, enough_to_fit
 
-from calibration.kernels import command, rows, shipped
+from calibration.kernels import command, output, rows, shipped
 from models import catalog
 from sim import cli, experiment, verbs
 from sim.scenario.load import load_scenario
@@ -23,7 +23,9 @@ model: {{transformer: llama-3.1-8b}}
 workload:
   arrivals: {{kind: poisson, rate_per_s: 4}}
   requests: 20
-  streams: [{{prompt_tokens: {{kind: fixed, value: 100}}, output_tokens: {{kind: fixed, value: 20}}}}]
+  streams:
+    - prompt_tokens: {{kind: fixed, value: 100}}
+      output_tokens: {{kind: fixed, value: 20}}
 strategies: [{{kind: autoregressive}}]
 """
 
@@ -68,7 +70,7 @@ def fitted(timings, tmp_path_factory) -> Path:
     """A profile fitted to it, its rows beside it."""
     path = tmp_path_factory.mktemp("fitted") / "mine.yaml"
     found = command.fit(command.Source(None, None, (timings,), "h100_sxm"), path, "2026-11-29")
-    command.write(found, path)
+    output.write(found.profile, found.rows, path)
     return path
 
 
@@ -80,7 +82,8 @@ def test_pyproject_declares_the_verb():
 def test_listing_the_verb_loads_no_numeric_library():
     code = (
         "import sys, calibration.cli\n"
-        "print([name for name in ('scipy', 'pandas', 'matplotlib', 'torch') if name in sys.modules])"
+        "heavy = {'scipy', 'pandas', 'matplotlib', 'torch'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "[]\n"

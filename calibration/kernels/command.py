@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,8 +74,11 @@ def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fit
         If the tables are not installed.
     """
     accelerator, timed = _read(source)
-    package = aiconfigurator.installed() if not source.files else "timings of one's own"
-    return _fitted(timed, accelerator, out, _date(date), package, source.command)
+    engine = source.engine and source.engine.replace("/", " ")
+    package = "timings of one's own"
+    if not source.files:
+        package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
+    return _fitted(timed, accelerator, out, _date(date), package, source.command, engine)
 
 
 def fit_device(measured: Calibrated, out: Path, options: str) -> Fitted:
@@ -101,10 +105,12 @@ def _fitted(
     date: str,
     package: str,
     command: str,
+    engine: str | None = None,
 ) -> Fitted:
     checked = check.flag(timed, accelerator)
-    engines = checked[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
-    engine = ", ".join(sorted({name.strip() for name in engines} - {""})) or "not said"
+    if engine is None:
+        engines = checked[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
+        engine = ", ".join(sorted({name.strip() for name in engines} - {""})) or "not said"
     profile, scores = fit_profile(
         checked,
         accelerator,

@@ -76,12 +76,12 @@ def _kernels_lines(
 ) -> Iterator[Line]:
     yield from _head(profile, width)
     if scores:
-        yield Line("Error on held-out shapes, median / p90", "title")
+        yield Line("Error on held-out shapes, median / p90 in %", "title")
         yield from _held_out(scores, width)
         yield Line("")
         ranges = ", ".join(f"{name} {lo}-{hi}" for name, (lo, hi) in RANGES.items())
         yield from paragraph(
-            f"Tokens a step: {ranges}. The first form of an operation is the one taken.",
+            f"Tokens a step: {ranges}. Of several forms the first is the one taken.",
             width,
             "note",
         )
@@ -146,7 +146,7 @@ def _held_out(scores: Sequence[Score], width: int) -> Iterator[Line]:
     named = {limits: name for name, limits in RANGES.items()}
     cells = {
         ((s.operation, s.dtype, s.what), named.get(s.m, "all") if s.m else "all"): (
-            f"{percent(s.median)} / {percent(s.p90)}"
+            f"{100 * s.median:.1f} / {100 * s.p90:.1f}"
         )
         for s in scores
     }

@@ -62,9 +62,7 @@ def visible(torch: Any, device: str, shape: Shape) -> Any:
     return torch.cat((old, new), dim=1).to(device)
 
 
-def _packed_tree(
-    torch: Any, operands: Operands, shape: Shape, cached: Callable[[], Any]
-) -> Call:
+def _packed_tree(torch: Any, operands: Operands, shape: Shape, cached: Callable[[], Any]) -> Call:
     """Tree verification: the query heads of a KV head as rows of one product, under one mask.
 
     Kernels that take a mask do not share KV heads; packed, they read each key once all the same.

@@ -92,9 +92,7 @@ def _scaled_gemm(torch: Any, operands: Operands, shape: Shape) -> Call:
     one = torch.ones((), device=operands.device)
 
     def scaled() -> Any:
-        return torch._scaled_mm(
-            x, weight().t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
-        )
+        return torch._scaled_mm(x, weight().t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
     return (scaled,)
 

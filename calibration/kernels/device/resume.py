@@ -58,7 +58,9 @@ class Partial:
         except (ValueError, TypeError):
             return "file"
         if not isinstance(before, dict) or before != dict(run):
-            differ = (key for key in run if not isinstance(before, dict) or before.get(key) != run[key])
+            differ = (
+                key for key in run if not isinstance(before, dict) or before.get(key) != run[key]
+            )
             return next(differ, "options")
         self.timed = {one.shape: one for one in found if not one.flag}
         if lines[-1]:
