@@ -161,7 +161,7 @@ class Kernels:
         link = self.accelerator.interconnect
         assert link is not None
         if tp not in self.profile.all_reduce:
-            known = ", ".join(str(n) for n in sorted(self.profile.all_reduce))
+            known = ", ".join(str(n) for n in sorted(self.profile.all_reduce)) or "no"
             raise ModelError(
                 f"profile {self.profile.name} has all-reduce constants for {known} GPUs, got {tp}",
                 "model.tp",

@@ -77,8 +77,9 @@ def _check_compute(weights: Dtype, accelerator: Accelerator, profile: Profile) -
 def _check_group(tp: int, accelerator: Accelerator, profile: Profile) -> None:
     accelerator.check_group(tp)
     if tp > 1 and tp not in profile.all_reduce:
-        sizes = ", ".join(str(size) for size in sorted(profile.all_reduce)) or "no"
-        raise ModelError(f"profile {profile.name} has all-reduce constants for {sizes}, got {tp}")
+        sizes = ", ".join(str(size) for size in sorted(profile.all_reduce))
+        have = f"all-reduce constants for {sizes}" if sizes else "no all-reduce constants"
+        raise ModelError(f"profile {profile.name} has {have}, got {tp}")
 
 
 def check_fleet(scenario: Scenario, replicas: int) -> None:

@@ -64,7 +64,9 @@ def _accelerator(hardware: Hardware, profile: Profile | None) -> Accelerator:
         with blame("hardware.gpu"):
             return catalog.hardware(hardware.gpu)
     if profile is None:
-        raise ModelError("is missing, and hardware.profile, which may hold it, too", "hardware.gpu")
+        raise ModelError(
+            "is missing: name a GPU, or in hardware.profile the profile of a device", "hardware.gpu"
+        )
     with blame("hardware.profile"):
         return catalog.hardware(profile.device)
 
@@ -74,10 +76,10 @@ def _table(hardware: Hardware, accelerator: Accelerator, profile: Profile) -> Ke
     name = hardware.profile or accelerator.profile
     file, demanded = catalog.table_file(name, profile), hardware.kernels == "table"
     if demanded and (file is None or profile.device != accelerator.name):
-        what = f"measured rows of {accelerator.name}, got '{hardware.kernels}'"
-        write = f"`speccast calibrate kernels --system {accelerator.name} --out mine.yaml`"
         raise ModelError(
-            f"profile {profile.name} has no {what}; {write} writes a profile with them",
+            f"profile {profile.name} has no measured rows of {accelerator.name}; `speccast "
+            "calibrate kernels --system ... --out mine.yaml` writes a profile with them, "
+            f"got '{hardware.kernels}'",
             "hardware.kernels",
         )
     wanted = demanded or (hardware.kernels == "auto" and profile.table_where != TableWhere())
