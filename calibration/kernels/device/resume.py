@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.kernels.device.sweep import Shape
+from calibration.kernels.device.timing import NoisyError, Timing
+from sim.progress import OnProgress
+
+NOISY_SHARE = 0.1
+"""A run of which more kernels than this spread too much is refused."""
+
+Note = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Tell nobody."""
 
 
 class Timed(NamedTuple):
@@ -53,15 +65,12 @@ class Partial:
         except (OSError, UnicodeDecodeError):
             return "file"
         try:
-            before = json.loads(lines[0])
+            before = dict(json.loads(lines[0]))
             found = [Timed(**json.loads(line)) for line in lines[1:-1]]
         except (ValueError, TypeError):
             return "file"
-        if not isinstance(before, dict) or before != dict(run):
-            differ = (
-                key for key in run if not isinstance(before, dict) or before.get(key) != run[key]
-            )
-            return next(differ, "options")
+        if before != dict(run):
+            return next((key for key in run if before.get(key) != run[key]), "options")
         self.timed = {one.shape: one for one in found if not one.flag}
         if lines[-1]:
             self.path.write_text("\n".join([*lines[:-1], ""]), "utf-8")
@@ -81,3 +90,54 @@ class Partial:
     def remove(self) -> None:
         """Drop the file, once what it holds is written elsewhere."""
         self.path.unlink(missing_ok=True)
+
+
+def time_shapes(
+    shapes: Sequence[Shape],
+    timer: Callable[[Shape], Timing],
+    kept: Partial,
+    budget_s: float | None = None,
+    on_progress: OnProgress | None = None,
+    note: Note = silent,
+    now: Callable[[], float] = time.perf_counter,
+) -> None:
+    """Time what is not kept yet, in order; what cannot be computed is noted and left out.
+
+    Raises
+    ------
+    RuntimeError
+        If more than a tenth spread too much.
+    """
+    start = now()
+    for index, shape in enumerate(shapes):
+        if on_progress is not None:
+            on_progress(shape.operation, index, len(shapes))
+        if str(shape) in kept.timed:
+            continue
+        if budget_s is not None and now() - start > budget_s:
+            note(f"{budget_s:g} s are over: {len(shapes) - index} kernels are left out")
+            break
+        one = _tried(shape, timer)
+        if one.skipped:
+            note(f"left out: {shape}: {one.skipped}")
+        kept.append(one)
+    noisy = [one for _, one in kept.of(list(shapes)) if one.flag]
+    if len(noisy) > NOISY_SHARE * len(kept.timed):
+        raise RuntimeError(
+            f"{len(noisy)} of {len(kept.timed)} kernels spread too much (first: {noisy[0].shape}: "
+            f"{noisy[0].flag}); run it again when nothing else runs: only those are timed again"
+        )
+
+
+def _tried(shape: Shape, timer: Callable[[Shape], Timing]) -> Timed:
+    try:
+        timing = timer(shape)
+    except NoisyError as error:
+        timing = error.timing
+        return Timed(str(shape), timing.median_s, timing.spread, f"spread {timing.spread:.2f}")
+    except (RuntimeError, NotImplementedError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        if "CUDA error" in reason and "captur" not in reason:
+            raise  # the driver context is lost, and with it every kernel to come
+        return Timed(str(shape), 0.0, 0.0, skipped=reason)
+    return Timed(str(shape), timing.median_s, timing.spread)

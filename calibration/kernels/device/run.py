@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +15,16 @@ import pandas as pd
 from calibration.kernels import rows as kernel_rows
 from calibration.kernels.device import machine as machines
 from calibration.kernels.device.accelerator import accelerator_of, best
+from calibration.kernels.device.collective import time_all_reduces
+from calibration.kernels.device.grid import Grid, grid
 from calibration.kernels.device.machine import Machine
 from calibration.kernels.device.operands import Operands
 from calibration.kernels.device.operations import build, weights_go_by
-from calibration.kernels.device.resume import Partial, Timed
-from calibration.kernels.device.sweep import Shape, Stack, grid, sweep
-from calibration.kernels.device.timing import Limits, NoisyError, Timing, time_call
+from calibration.kernels.device.resume import Note, Partial, Timed, silent, time_shapes
+from calibration.kernels.device.sweep import Shape, Stack, sweep
+from calibration.kernels.device.timing import Limits, Timing, time_call
 from models import catalog
 from models.hardware import Accelerator
-from models.schema import ModelError
 from models.transformer import Transformer
 from sim.progress import OnProgress
 
@@ -32,11 +34,7 @@ USUAL = {"cuda": "llama-3.1-8b", "cpu": "smollm2-135m"}
 STACKS: dict[str, Stack] = {"cuda": "fused", "cpu": "transformers"}
 """What commonly serves on a device."""
 
-FEW, QUICK = Limits(), Limits(seconds=0.05, tries=2)
-NOISY_SHARE = 0.1
-"""A run of which more kernels than this spread too much is refused."""
-
-Note = Callable[[str], None]
+FULL, QUICK = Limits(), Limits(seconds=0.05, tries=2)
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def calibrate_device(
     out: Path,
     options: Options,
     on_progress: OnProgress | None = None,
-    note: Note = lambda text: None,
+    note: Note = silent,
 ) -> Calibrated:
     """Time the kernels of a transformer on this machine: what ``speccast calibrate device`` does.
 
@@ -126,7 +124,7 @@ def measure(
     partial: Path,
     options: Options,
     on_progress: OnProgress | None = None,
-    note: Note = lambda text: None,
+    note: Note = silent,
 ) -> pd.DataFrame:
     """Rows of all kernels of a sweep; those that spread too much are flagged.
 
@@ -149,13 +147,15 @@ def measure(
         If too many kernels spread too much.
     """
     stack = options.stack or STACKS[machine.device]
+    counts = grid(machine.device, quick=options.quick)
     shapes = sweep(
         net,
         tp,
-        grid(machine.device, quick=options.quick),
+        counts,
         stack=stack,
-        dtypes=("bf16", "fp8") if machine.fp8 else ("bf16",),
+        dtypes=("bf16", "fp8") if machine.fp8 and stack == "fused" else ("bf16",),
         graphs=machine.device == "cuda",
+        gpus=machine.gpus,
     )
     about = {"device": machine.name, "torch": machine.torch, "threads": machine.threads}
     run = about | {"transformer": net.model_dump(mode="json"), "tp": tp, "stack": stack}
@@ -164,80 +164,40 @@ def measure(
         note(f"{partial}: of another run ({kept.other} differs), starting anew")
     elif kept.timed:
         note(f"{partial}: {len(kept.timed)} kernels of an interrupted run are kept")
+    if machine.gpus == 1:
+        note("one GPU: all-reduce is not timed")
     if net.experts:
         note(f"{net.name}: the experts of its mixture are not timed")
     with machines.held(machine):
-        timer = _timer(machine, net, QUICK if options.quick else FEW)
+        timer = _timer(machine, net, counts, QUICK if options.quick else FULL)
         time_shapes(shapes, timer, kept, options.budget_s, on_progress, note)
     source = f"{machine.source}; {stack} layers of {net.name}"
     return to_rows(kept.of(shapes), machine, source)
 
 
-def _timer(machine: Machine, net: Transformer, limits: Limits) -> Callable[[Shape], Timing]:
+def _timer(
+    machine: Machine, net: Transformer, counts: Grid, limits: Limits
+) -> Callable[[Shape], Timing]:
     """What times one shape on the device."""
     torch = machines.import_torch()
     operands = Operands(torch, machine.device, machine.cache_bytes)
     passing = weights_go_by(torch, operands, 2.0 * net.layer_params() / net.layers)
     usual, bare = machine.clock(torch, passing), machine.clock(torch)
 
+    @functools.cache
+    def summed(gpus: int) -> dict[int, Timing]:
+        operands.release()
+        return time_all_reduces(gpus, counts.message_bytes)
+
     def timer(shape: Shape) -> Timing:
+        if shape.operation == "all_reduce":
+            return summed(shape.gpus)[shape.message_bytes]
         clock = bare if (shape.operation, shape.kernel) == ("launch", "eager") else usual
         with torch.inference_mode():
             call = build(torch, operands, shape)
             return time_call(call, clock, limits, str(shape))
 
     return timer
-
-
-def time_shapes(
-    shapes: Sequence[Shape],
-    timer: Callable[[Shape], Timing],
-    kept: Partial,
-    budget_s: float | None = None,
-    on_progress: OnProgress | None = None,
-    note: Note = lambda text: None,
-    now: Callable[[], float] = time.perf_counter,
-) -> None:
-    """Time what is not kept yet, in order; what cannot be computed is noted and left out.
-
-    Raises
-    ------
-    RuntimeError
-        If more than a tenth spread too much.
-    """
-    start = now()
-    for index, shape in enumerate(shapes):
-        if on_progress is not None:
-            on_progress(shape.operation, index, len(shapes))
-        if str(shape) in kept.timed:
-            continue
-        if budget_s is not None and now() - start > budget_s:
-            note(f"{budget_s:g} s are over: {len(shapes) - index} kernels are left out")
-            break
-        one = _tried(shape, timer)
-        if one.skipped:
-            note(f"left out: {shape}: {one.skipped}")
-        kept.append(one)
-    noisy = [one for _, one in kept.of(list(shapes)) if one.flag]
-    if len(noisy) > NOISY_SHARE * len(kept.timed):
-        raise RuntimeError(
-            f"{len(noisy)} of {len(kept.timed)} kernels spread too much (first: {noisy[0].shape}: "
-            f"{noisy[0].flag}); run it again when nothing else runs: only those are timed again"
-        )
-
-
-def _tried(shape: Shape, timer: Callable[[Shape], Timing]) -> Timed:
-    try:
-        timing = timer(shape)
-    except NoisyError as error:
-        timing = error.timing
-        return Timed(str(shape), timing.median_s, timing.spread, f"spread {timing.spread:.2f}")
-    except (RuntimeError, NotImplementedError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        if "CUDA error" in reason:
-            raise
-        return Timed(str(shape), 0.0, 0.0, skipped=reason)
-    return Timed(str(shape), timing.median_s, timing.spread)
 
 
 def to_rows(timed: Sequence[tuple[Shape, Timed]], machine: Machine, source: str) -> pd.DataFrame:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from calibration.kernels.device.grid import Grid
 from models.transformer import Transformer
 
 Stack = Literal["fused", "transformers"]
@@ -57,68 +58,7 @@ class Shape:
         return " ".join(part for part in (self.operation, self.kernel, self.dtype, shown) if part)
 
 
-_SHOWN = frozenset("m n k batch query_tokens context_tokens gpus message_bytes mask".split())
-
-
-class Grid(NamedTuple):
-    """Counts a sweep goes over.
-
-    ``largest`` bounds batch x (context + query) tokens, ``head_rows`` the rows of the LM head.
-    """
-
-    m: tuple[int, ...]
-    batch: tuple[int, ...]
-    context: tuple[int, ...]
-    query: tuple[int, ...]
-    prompt: tuple[int, ...]
-    sampled: tuple[int, ...]
-    stream_bytes: tuple[int, ...]
-    largest: int
-    head_rows: int
-
-
-_MB = 1_000_000
-
-CUDA = Grid(
-    m=(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 257, 288, 320, 384, 448, 512)
-    + (1024, 2048, 4096),
-    batch=(1, 2, 4, 8, 16, 32, 64, 128, 256),
-    context=(128, 256, 512, 1024, 2048, 4096, 8192),
-    query=(1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64),
-    prompt=(128, 256, 512, 1024, 2048, 4096, 8192),
-    sampled=(1, 8, 64, 256),
-    stream_bytes=(256 * _MB, 1024 * _MB, 4096 * _MB),
-    largest=524_288,
-    head_rows=1024,
-)
-CPU = Grid(
-    m=(1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512),
-    batch=(1, 2, 4, 8),
-    context=(64, 128, 256, 512, 1024),
-    query=(1, 2, 4, 8, 16, 32, 64),
-    prompt=(64, 128, 256, 512),
-    sampled=(1, 8, 64),
-    stream_bytes=(256 * _MB, 512 * _MB),
-    largest=9_000,
-    head_rows=512,
-)
-
-
-def grid(device: str, *, quick: bool = False) -> Grid:
-    """Counts to go over on ``cuda`` or ``cpu``; ``quick`` takes the corners of each."""
-    full = CUDA if device == "cuda" else CPU
-    if not quick:
-        return full
-    return full._replace(
-        m=tuple(m for m in full.m if m in (1, 8, 64, 512)),
-        batch=tuple(b for b in full.batch if b in (1, 8)),
-        context=tuple(c for c in full.context if c in (128, 512)),
-        query=tuple(q for q in full.query if q in (1, 8, 64)),
-        prompt=full.prompt[:2],
-        sampled=full.sampled[:2],
-        stream_bytes=full.stream_bytes[:1],
-        head_rows=64,
-    )
+_SHOWN = ("m", "n", "k", "batch", "query_tokens", "context_tokens", "gpus", "message_bytes", "mask")
 
 
 def sweep(
@@ -129,6 +69,7 @@ def sweep(
     stack: Stack = "fused",
     dtypes: Sequence[str] = ("bf16",),
     graphs: bool = False,
+    gpus: int = 1,
 ) -> list[Shape]:
     """Shapes of one GPU's share of a transformer, in the order of what matters.
 
@@ -146,6 +87,8 @@ def sweep(
         Types of the GEMMs of a layer; the LM head and the rest compute in the first.
     graphs : bool
         Whether the device has CUDA graphs.
+    gpus : int
+        GPUs at hand; groups of two and more sum messages over their link.
 
     Raises
     ------
@@ -165,6 +108,7 @@ def sweep(
         _quantising(net, counts, dtypes),
         _cached(net, tp, _fewer(counts), stack, first, "tree"),
         _sampling(net, counts),
+        _all_reduces(counts, gpus),
     ]
     return [shape for tier in tiers for shape in tier]
 
@@ -283,9 +227,11 @@ def _powers(values: tuple[int, ...], every: int) -> tuple[int, ...]:
 
 def _fewer(counts: Grid) -> Grid:
     """Corners for masks whose time hardly depends on their pattern."""
-    query = tuple(q for q in counts.query if q in (8, 16, 32, 64))
-    ends = counts.context[1::2]
-    return counts._replace(query=query, batch=counts.batch[::3], context=ends)
+    return counts._replace(
+        query=tuple(q for q in counts.query if q in (8, 16, 32, 64)),
+        batch=tuple(b for b in counts.batch if b in (1, 8, 64)),
+        context=tuple(c for c in counts.context if c in (128, 512, 2048, 8192)),
+    )
 
 
 def _prompts(net: Transformer, tp: int, counts: Grid, stack: Stack, dtype: str) -> Iterator[Shape]:
@@ -300,3 +246,10 @@ def _sampling(net: Transformer, counts: Grid) -> Iterator[Shape]:
     for kernel in ("argmax", "top_p"):
         for m in counts.sampled:
             yield Shape("sampling", kernel, "bf16", m=m, n=net.vocab)
+
+
+def _all_reduces(counts: Grid, gpus: int) -> Iterator[Shape]:
+    for group in (2, 4, 8):
+        if group <= gpus:
+            for size in counts.message_bytes:
+                yield Shape("all_reduce", "nccl", "bf16", gpus=group, message_bytes=size)

@@ -63,7 +63,7 @@ class Limits:
         Tries, each twice as long as the one before.
     """
 
-    seconds: float = 0.2
+    seconds: float = 0.3
     warm_up_s: float = 0.02
     least: int = 7
     most: int = 200
