@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.engine import GraphRule
-from models.kernels import Kernels, Seconds
+from models.gemm import Seconds
+from models.kernels import Kernels
 from models.schema import Dtype, KvDtype
 from models.transformer import Transformer
 
@@ -140,7 +141,7 @@ class Attention:
     def seconds(
         self, ctx: float, query_ctx: float, pairs: float = 0.0, prompt_tokens: float = 0.0
     ) -> float:
-        """Time for contexts ``ctx``, sum of width x context, causal prefill pairs and tokens [s]."""
+        """Time for contexts ``ctx``, sum of width x context, prefill pairs and tokens [s]."""
         decode = max(self.kv_s * ctx, self.query_s * query_ctx)
         return decode + self.pair_s * pairs + self.token_s * prompt_tokens
 

@@ -32,11 +32,10 @@ def gemm_roofs(
     """
     compute = accelerator.compute_dtype(weights)
     rows, columns, inner = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
-    tiled = 1.0
-    if fitted.tile is not None:
-        tiled = _tiled(fitted.tile, rows, columns)
     operand = BYTES_PER_WEIGHT[compute]
-    flops = 2.0 * rows * columns * inner * tiled
+    flops = 2.0 * rows * columns * inner
+    if fitted.tile is not None:
+        flops = flops * _tiled(fitted.tile, rows, columns)
     moved = BYTES_PER_WEIGHT[weights] * columns * inner
     moved = moved + operand * rows * inner + ACTIVATION_BYTES * rows * columns
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from models.schema import Dtype, Frozen, ModelError, NonNegative, Positive, PositiveInt
 
@@ -58,6 +58,13 @@ class Accelerator(Frozen):
     profile: str = ""
     large_batch_defaults: bool = False
     source: str
+
+    @field_validator("peak_flops")
+    @classmethod
+    def _with_bf16(cls, peaks: dict[str, float]) -> dict[str, float]:
+        if "bf16" not in peaks:
+            raise ValueError(f"needs bf16, the type of attention, got {', '.join(peaks)}")
+        return peaks
 
     def check_group(self, tp: int) -> None:
         """Refuse a tensor-parallel group the link does not join.

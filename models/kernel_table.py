@@ -23,6 +23,12 @@ Form = Callable[[Array], Array]
 GemmForm = Callable[[Array, float, float], Array]
 """Seconds of a closed form at (m, n, k)."""
 
+COLUMNS = (
+    *("operation", "dtype", "m", "n", "k", "gpus", "message_bytes"),
+    *("experts", "experts_per_token", "time_s"),
+)
+"""What is read of a row."""
+
 WIDEST_GAP = 4.0
 """Largest ratio of two neighbouring sizes of a matrix between which something is known."""
 
@@ -131,9 +137,8 @@ class KernelTable:
         Parameters
         ----------
         rows : mapping
-            Columns ``operation``, ``dtype``, ``m``, ``n``, ``k``, ``gpus``, ``message_bytes``,
-            ``experts``, ``experts_per_token`` and ``time_s``, each of shape (rows,). Other
-            operations are left out; several rows of one size count as repeats.
+            Those of ``COLUMNS``, each of shape (rows,). Other operations are left out; several
+            rows of one size count as repeats.
         """
         gemms: dict[str, dict[tuple[float, float], Curve]] = {}
         for (dtype, n, k), curve in _curves(rows, "gemm", "m", ("dtype", "n", "k")).items():

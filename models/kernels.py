@@ -20,6 +20,7 @@ from models.profile import MoeConstants, Profile, Range
 from models.schema import BYTES_PER_KV, BYTES_PER_WEIGHT, Constant, Dtype, KvDtype, ModelError
 from models.transformer import Transformer
 
+ALL_REDUCE = "all-reduce"
 Backend = Literal["auto", "roofline", "table"]
 
 
@@ -30,11 +31,14 @@ class Use(NamedTuple):
     ----------
     kernel : str
         Operation and size in words.
+    collective : bool
+        It joins GPUs.
     wanted, measured : bool
         Whether its time was to come from measured rows, and whether it did.
     """
 
     kernel: str
+    collective: bool
     wanted: bool
     measured: bool
 
@@ -78,7 +82,7 @@ class Kernels:
 
         def log_ratio(table: KernelTable) -> Seconds | None:
             gemms = table.gemm.get(compute) if weights == compute else None
-            return gemms and gemms.log_ratio(rows, n, k, form)
+            return gemms.log_ratio(rows, n, k, form) if gemms else None
 
         seconds = form(rows, n, k)
         where = self.profile.table_where.gemm.get(compute)
@@ -113,7 +117,8 @@ class Kernels:
             seconds = np.where(wanted, np.exp(found) * closed, np.nan)
         if self.log is not None:
             measured = bool(np.isfinite(seconds).any())
-            self.log.append(Use(kernel, bool(wanted.any()), measured))
+            collective = kernel.startswith(ALL_REDUCE)
+            self.log.append(Use(kernel, collective, bool(wanted.any()), measured))
         return seconds
 
     def gemm_bound(self, m: float, n: float, k: float, weights: Dtype) -> str:
@@ -156,7 +161,7 @@ class Kernels:
         link = self.accelerator.interconnect
         assert link is not None
         if tp not in self.profile.all_reduce:
-            known = ", ".join(str(n) for n in sorted(self.profile.all_reduce))
+            known = ", ".join(str(n) for n in sorted(self.profile.all_reduce)) or "no"
             raise ModelError(
                 f"profile {self.profile.name} has all-reduce constants for {known} GPUs, got {tp}",
                 "model.tp",
@@ -173,10 +178,10 @@ class Kernels:
 
         def log_ratio(table: KernelTable) -> Seconds | None:
             curve = table.all_reduce.get(tp)
-            return curve and curve.log_ratio(size, form)
+            return curve.log_ratio(size, form) if curve else None
 
         seconds = form(size)
-        measured = self._measured(f"all-reduce of {tp} GPUs", size, seconds, None, log_ratio)
+        measured = self._measured(f"{ALL_REDUCE} of {tp} GPUs", size, seconds, None, log_ratio)
         seconds = np.where(np.isnan(measured), seconds, measured)
         return np.where(size > 0, seconds, 0.0)
 
@@ -200,7 +205,7 @@ class Kernels:
 
         def log_ratio(table: KernelTable) -> Seconds | None:
             curve = table.moe.get(shape)
-            return curve and curve.log_ratio(rows, form)
+            return curve.log_ratio(rows, form) if curve else None
 
         seconds = form(rows)
         kernel = f"{net.experts} experts {width:g} x {net.hidden} ({weights})"

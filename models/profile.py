@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.hardware import Accelerator
-from models.schema import Constant, Frozen, KvDtype, NonNegative, Positive, PositiveInt
+from models.schema import Constant, Frozen, KvDtype, ModelError, NonNegative, Positive, PositiveInt
 from models.strict_yaml import Document, show, validate
 
 VERSION: Final = 2
@@ -174,10 +174,8 @@ class KernelResidual(Frozen):
         What was timed; ``layer`` is a whole decoder layer put together from measured kernels.
     m : (int, int) or None
         Tokens a step it speaks for; None: any.
-    rows : int
-        Rows it rests on.
     median, p90 : float
-        Of the absolute relative error.
+        Of the absolute relative error, over ``rows`` rows.
     lo, hi : float
         The 5 % and 95 % quantile of measured/fitted.
     """
@@ -246,6 +244,23 @@ class Profile(Frozen):
     moe: MoeConstants | None = None
     head: HeadConstants
     residuals: tuple[KernelResidual, ...] = ()
+
+    @field_validator("gemm")
+    @classmethod
+    def _with_bf16(cls, gemm: dict[str, GemmConstants]) -> dict[str, GemmConstants]:
+        if "bf16" not in gemm:
+            raise ValueError(f"needs bf16, the type of LM heads, got {', '.join(gemm)}")
+        return gemm
+
+    @model_validator(mode="after")
+    def _of_one_device(self) -> Profile:
+        if self.accelerator is not None and self.accelerator.name != self.device:
+            raise ModelError(
+                f"must be the name of the accelerator, '{self.accelerator.name}', "
+                f"got '{self.device}'",
+                "device",
+            )
+        return self
 
     def kernel_residual(self, operation: str, dtype: str, m: float) -> KernelResidual | None:
         """Error of an operation at ``m`` tokens a step, from the narrowest row that speaks of it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.engine import Engine
 from models.forward_pass import (
@@ -17,7 +18,8 @@ from models.forward_pass import (
     padded,
     total,
 )
-from models.kernels import US, Kernels
+from models.gemm import US
+from models.kernels import Kernels
 from models.schema import Dtype, KvDtype
 from models.strategies import DraftPass, Strategy
 from models.transformer import Transformer
@@ -75,7 +77,7 @@ class StepTime:
         self._host = self._host_table()
         self._decode = [self._affine(n) for n in range(deployed.max_num_seqs + 1)]
 
-    def _padding(self, decode_only: bool) -> np.ndarray:
+    def _padding(self, decode_only: bool) -> NDArray[np.int64]:
         deployed = self.deployed
         sizes = graph_sizes(
             deployed.engine.graphs,
@@ -219,6 +221,11 @@ class StepTime:
         """Host time a step of ``sequences`` rows waits for [s]."""
         return self._host[sequences]
 
+    def padded(self, n: int, tokens: int) -> NDArray[np.int64]:
+        """Tokens computed in a step of ``n`` sequences and ``tokens`` tokens, shape (1,)."""
+        full = tokens == n * self.width
+        return (self._decode_pad if full else self._mixed_pad)[tokens : tokens + 1]
+
     def breakdown(self, n: int, ctx: float, query_tokens: int | None = None) -> dict[str, float]:
         """One decode step by component [s]; the values sum to the step.
 
@@ -234,7 +241,7 @@ class StepTime:
         deployed = self.deployed
         tokens = n * self.width if query_tokens is None else query_tokens
         kernels, target, tp = deployed.kernels, deployed.target, deployed.tp
-        m = (self._decode_pad if tokens == n * self.width else self._mixed_pad)[tokens : tokens + 1]
+        m = self.padded(n, tokens)
         layers = layer_parts(kernels, target, deployed.weights, deployed.kv, tp, m)
         head = head_parts(kernels, target, tp, np.array([tokens]))
         query_ctx = tokens / n * ctx

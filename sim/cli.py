@@ -160,7 +160,7 @@ def catalog(
     ] = None,
     width: Width = None,
 ) -> None:
-    """List hardware, transformers, engines, strategies, profiles and acceptance."""
+    """List hardware, transformers, engines, strategies, profiles, residuals and acceptance."""
     from models.catalog import SECTIONS, describe
     from models.catalog.facts import facts
     from models.strategies import strategy_types

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from models import catalog
 from sim.scenario.build import build
 from sim.scenario.load import ScenarioFile
 from sim.scenario.trace.schema import Trace
@@ -23,13 +24,15 @@ def document_of(scenario_file: ScenarioFile, rows: list[Row], interrupted: bool)
     interrupted : bool
         Whether rows are missing because the run was stopped.
     """
-    first = build(scenario_file.points[0].scenario)
+    first, asked = build(scenario_file.points[0].scenario), scenario_file.resolved.hardware
+    table = catalog.table_file(asked.profile or first.accelerator.profile, first.profile)
     question = scenario_file.document.comment
     return {
         **({"question": question} if question else {}),
         "scenario": first.shown(scenario_file.resolved),
         "seed": scenario_file.resolved.run.seed,
         "profile": first.profile.name,
+        **({"kernel_table": str(table)} if first.kernel_table else {}),
         **_traces(scenario_file),
         "rows": rows,
         **({"interrupted": True} if interrupted else {}),

@@ -155,6 +155,7 @@ def _rows(point: Point, progress: Progress, collector: Collector) -> Iterator[tu
             **served.row,
             **resources.memory(setup, served.recorders),
             "step_s": resources.decode_step(setup, at),
+            "outside": resources.beyond(setup, served.recorders, served.runs, at),
             "rejected_because": _refusals(served.recorders),
             "tau_max": strategy.depth + 1,
             "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
@@ -253,8 +254,8 @@ def _acceptance_seed(seed: int, replication: int) -> int:
 
 
 def _cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | None:
-    """Price of a million output tokens at the rate served [USD]."""
-    if not tok_per_s_per_gpu:
+    """Price of a million output tokens at the rate served [USD]; None where none is known."""
+    if not tok_per_s_per_gpu or not deployment.price_per_gpu_hour:
         return None
     return deployment.price_per_gpu_hour / (3600 * tok_per_s_per_gpu) * 1e6
 

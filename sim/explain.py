@@ -9,6 +9,7 @@ import numpy as np
 
 from models.schema import ModelError
 from sim.band import step_scale
+from sim.outside import Reach, kernel_sources, outside
 from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.build import build
 from sim.scenario.load import ScenarioFile
@@ -153,6 +154,8 @@ def _row(setup: Setup, at: Point) -> dict[str, Any]:
         "mfu": flops / gpus / (seconds * accelerator.peak_flops[compute]),
         "mbu": moved / gpus / (seconds * accelerator.memory_bandwidth_bytes_per_s),
         "roof": _roof(setup, query, components),
+        "kernels": kernel_sources(setup, n, query),
+        "outside": outside(setup, Reach(query, n, at.context), n, query),
         "band": {"t_step_s": banded(seconds), "tpot_s": banded(seconds / tau)},
     }
 

@@ -6,11 +6,14 @@ hand and the measured rows beside a profile all have this schema.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from models.kernel_table import COLUMNS, KernelTable
 from models.strict_yaml import InputError
 from sim.tables import COUNT, NUMBER, SECONDS, TEXT, field, write_parquet
 
@@ -81,6 +84,29 @@ def read_kernels(path: str | Path) -> pa.Table:
     if missing:
         raise InputError(str(path), None, "", f"columns missing: {', '.join(missing)}")
     return table.select(KERNELS.names).cast(KERNELS)
+
+
+def kernel_table(path: Path) -> KernelTable:
+    """Measured kernels of a Parquet file as the model takes them, flagged rows left out.
+
+    Raises
+    ------
+    InputError
+        As ``read_kernels``.
+    """
+    try:
+        stat = path.stat()
+    except OSError:
+        raise InputError(str(path), None, "", "no such file") from None
+    return _kernel_table(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=8)
+def _kernel_table(path: Path, changed_ns: int, size: int) -> KernelTable:
+    table = read_kernels(path)
+    used = table.filter(pc.equal(table["flag"], ""))
+    columns = {name: used[name].to_numpy(zero_copy_only=False) for name in COLUMNS}
+    return KernelTable.of(columns)
 
 
 def write_kernels(table: pa.Table, path: str | Path) -> None:

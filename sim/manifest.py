@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def manifest(document: Mapping[str, Any]) -> dict[str, Any]:
             section: {name: _digest(section, name) for name in sorted(names)}
             for section, names in _entries_named(document).items()
         },
-        "files": _file_digests(document["scenario"]),
+        "files": _file_digests([document["scenario"], document.get("kernel_table")]),
     }
 
 
@@ -47,10 +47,10 @@ def _digest(section: str, name: str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def _file_digests(scenario: Mapping[str, Any]) -> dict[str, str]:
-    """Digests of the files a scenario names."""
+def _file_digests(named: Sequence[Any]) -> dict[str, str]:
+    """Digests of the files named anywhere in some data."""
     found = {}
-    for word in sorted(set(_words(scenario))):
+    for word in sorted(set(_words(named))):
         path = Path(word)
         # A word may be no name of a file at all: too long, or with a null byte.
         with contextlib.suppress(OSError, ValueError):
@@ -61,10 +61,11 @@ def _file_digests(scenario: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _entries_named(document: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Catalogue entries named in the scenario or used by default."""
+    """Catalogue entries named in the scenario or used by default; bands rest on all residuals."""
     used = [row.get("acceptance_entries", []) for row in document["rows"]]
     words = {*_words(document["scenario"]), *_words(used), document["profile"]}
-    return {section: words & set(catalog.names(section)) for section in catalog.SECTIONS}
+    named = {section: words & set(catalog.names(section)) for section in catalog.SECTIONS}
+    return named | {"residuals": set(catalog.names("residuals"))}
 
 
 def _words(value: Any) -> Iterable[str]:

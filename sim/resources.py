@@ -1,4 +1,4 @@
-"""What one strategy takes of a GPU: memory at its peak, and time in a decode step by component."""
+"""What one strategy takes of a GPU: memory at its peak, time in a decode step, largest steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 from sim.break_even import Operating
 from sim.engine.recorder import Recorder
+from sim.outside import outside, reach_of
 from sim.setup import Setup
+from sim.tables import Columns
 
 
 def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
@@ -49,7 +51,20 @@ def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
     """
     if at is None:
         return None
-    n, context = max(1, min(round(at.n), setup.rules.max_num_seqs)), round(at.context)
-    width = min(at.width, float(setup.rules.width))
-    components = setup.step_time.breakdown(n, n * context, round(n * width))
+    (n, query_tokens), context = _usual(setup, at), round(at.context)
+    components = setup.step_time.breakdown(n, n * context, query_tokens)
     return {"components": components, "batch": n, "context": context}
+
+
+def _usual(setup: Setup, at: Operating) -> tuple[int, int]:
+    """Sequences and query tokens of the decode step nearest to the mean."""
+    n = max(1, min(round(at.n), setup.rules.max_num_seqs))
+    return n, round(n * min(at.width, float(setup.rules.width)))
+
+
+def beyond(
+    setup: Setup, recorders: Sequence[Recorder], runs: Sequence[Columns], at: Operating | None
+) -> dict[str, Any]:
+    """What of its steps lies outside of what kernels were measured at, as ``outside`` gives it."""
+    reach = reach_of(setup, recorders, runs)
+    return outside(setup, reach, *((0, 0) if at is None else _usual(setup, at)))

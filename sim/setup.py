@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from models.acceptance import Law
-from models.kernels import Kernels
 from models.kv_memory import KvBudget, kv_slots
 from models.step_time import Deployed, StepTime
 from models.strategies import Strategy
@@ -88,7 +87,7 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
     """
     budget = deployment.kv_budget(strategy)
     deployed = Deployed(
-        kernels=Kernels(deployment.accelerator, deployment.profile),
+        kernels=deployment.kernels,
         target=deployment.target,
         engine=deployment.engine,
         weights=deployment.weights,

@@ -129,7 +129,7 @@ def _mended(draw: st.DrawFn, data: dict[str, Any]) -> dict[str, Any]:
     for strategy in strategies:
         if draw(st.booleans()):
             strategy.pop("acceptance", None)
-    hardware = {"gpu": data["hardware"]["gpu"]}
+    hardware = {"gpu": data["hardware"].get("gpu", "h100_sxm"), "kernels": "auto"}
     model = {**data["model"], "tp": 1, "weights": "bf16"}
     return data | {
         "workload": workload,

@@ -99,7 +99,7 @@ def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     time_s = checked["time_s"].to_numpy()
     _note(reason, time_s * MARGIN < np.fmax(compute_s, memory_s), TOO_FAST)
     by_kernel = checked.groupby([*_KERNEL, checked["query_tokens"] == 1], sort=False)
-    groups: dict[Any, NDArray[np.intp]] = dict(by_kernel.indices)
+    groups: Any = by_kernel.indices
     for key, members in groups.items():
         operation, *_, one_query = key
         sound = SOUND.get("decode" if operation == "attention" and one_query else operation)
@@ -138,19 +138,19 @@ def _note(reason: NDArray[np.object_], wrong: NDArray[np.bool_], why: str) -> No
 
 def _repeats(checked: pd.DataFrame, open_rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Rows to drop of those timed more than once: all but the one of the lower median time."""
-    repeated = np.zeros(len(checked), dtype=bool)
-    repeated[open_rows] = checked[open_rows].duplicated(_SAME, keep=False)
-    drop = repeated.copy()
-    for members in checked[repeated].groupby(_SAME, sort=False).indices.values():
-        places = np.flatnonzero(repeated)[members]
-        times = checked["time_s"].to_numpy()[places]
-        drop[places[np.argsort(times, kind="stable")[(len(places) - 1) // 2]]] = False
+    candidates = checked[open_rows].assign(place=np.flatnonzero(open_rows))
+    several = candidates[candidates.duplicated(_SAME, keep=False)]
+    by_time = several.sort_values("time_s", kind="stable")
+    same = by_time.groupby(_SAME, sort=False)["place"]
+    kept = same.cumcount() == (same.transform("size") - 1) // 2
+    drop = np.zeros(len(checked), dtype=bool)
+    drop[by_time["place"][~kept]] = True
     return drop
 
 
 def _datasheet_times(checked: pd.DataFrame, accelerator: Accelerator) -> tuple[Floats, Floats]:
     """Least compute and memory or link time [s] of each row; NaN where no peak is known."""
-    peaks: dict[str, float] = {**accelerator.peak_flops}
+    peaks: dict[str, float] = dict(accelerator.peak_flops.items())
     rate = {name: peaks.get(operands.computes_in) for name, operands in OPERANDS.items()}
     flops = checked["flops"].to_numpy()
     peak = checked["dtype"].map(rate).to_numpy(dtype=np.float64, na_value=np.nan)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from calibration.kernels import rows
 from calibration.kernels.input_columns import counts, numbers, read_table, refuse, require
-from calibration.kernels.work import ELEMENT_BYTES, OPERANDS
+from calibration.kernels.work import ELEMENT_BYTES, KV_BYTES, OPERANDS
 from models.strict_yaml import InputError
 from sim.kernel_rows import KERNELS, OPERATIONS
 
@@ -30,7 +30,6 @@ SHAPES = {
 """Columns each operation needs to be above 0."""
 
 _TYPED = {"gemm": ("dtype",), "moe": ("dtype",), "attention": ("dtype", "kv_dtype")}
-_KV_DTYPES = ("bf16", "fp8", "fp16", "fp32")
 _MASKS = ("causal", "tree")
 
 
@@ -111,7 +110,7 @@ def _operation(name: str, part: pd.DataFrame, raw: pd.DataFrame, path: Path) -> 
         if wrong.any():
             refuse(shown, column, wrong, f"must be above 0 for {name}", path)
     for column in _TYPED.get(name, ()):
-        options = tuple(OPERANDS) if column == "dtype" else _KV_DTYPES
+        options = tuple(OPERANDS if column == "dtype" else KV_BYTES)
         _check_names(part, raw, column, options, path)
     if name == "attention" and "mask" in part:
         part = part.assign(mask=part["mask"].replace("", "causal"))

@@ -39,7 +39,8 @@ def frame(operation: str, **columns: Any) -> pd.DataFrame:
     TypeError
         If a column is not in the schema, or ``time_s`` is missing.
     ValueError
-        If the operation is not known, lengths differ, or the work of a row cannot be told.
+        If the operation is not known, lengths differ, a count is not whole, or the work of a row
+        cannot be told.
     """
     if operation not in OPERATIONS:
         raise ValueError(f"operation must be one of {', '.join(OPERATIONS)}, got '{operation}'")
@@ -74,6 +75,8 @@ def _fill_work(operation: str, filled: dict[str, Any]) -> None:
 def _column(name: str, value: Any, length: int) -> Any:
     kind: Any = object if name in TEXTS else np.int64 if name in COUNTS else np.float64
     array = np.asarray(value, dtype=kind)
+    if kind is np.int64 and (array != np.asarray(value)).any():
+        raise ValueError(f"{name} must be whole numbers")
     if array.ndim and len(array) != length:
         raise ValueError(f"{name} has {len(array)} rows, others {length}")
     full = np.broadcast_to(array, (length,))

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.kernels import rows
-from calibration.kernels.input_columns import counts, numbers, read_table, require
+from calibration.kernels.input_columns import counts, numbers, read_table, refuse, require
 from models.strict_yaml import InputError
 
 MS = 1e-3
@@ -136,6 +136,9 @@ def _attention(raw: pd.DataFrame, path: Path) -> list[pd.DataFrame]:
 def _all_reduce(raw: pd.DataFrame, path: Path) -> pd.DataFrame:
     """Every rank writes its own row; the first speaks for all."""
     require(raw, _GROUP, path)
+    unnamed = raw["collective"].isna().to_numpy()
+    if unnamed.any():
+        refuse(raw, "collective", unnamed, "must be the name of a collective", path)
     raw = _timed(raw[raw["collective"] == "all_reduce"], "all_reduce")
     if "rank" in raw:
         raw = raw[raw["rank"] == 0]

@@ -53,7 +53,8 @@ OPERANDS: dict[str, Operands] = {
 }
 """Operand types by the name in the ``dtype`` column; int8 and int4 are weights only."""
 
-_KV_BYTES = {**BYTES_PER_KV, "fp16": 2.0, "fp32": 4.0}
+KV_BYTES = {**BYTES_PER_KV, "fp16": 2.0, "fp32": 4.0}
+"""Bytes of one element of the KV cache, by the name in the ``kv_dtype`` column."""
 
 ELEMENT_BYTES = {
     "static_fp8_quant": 3.0,
@@ -100,7 +101,7 @@ def attention(
     sequences, q, context, query_heads, cached_heads, width = _floats(
         batch, query_tokens, context_tokens, heads, kv_heads, head_dim
     )
-    kv_bytes = _by_name(kv_dtype, _KV_BYTES, "kv_dtype")
+    kv_bytes = _by_name(kv_dtype, KV_BYTES, "kv_dtype")
     cached = (context + q) * 2.0 * cached_heads * width * kv_bytes
     moved = sequences * (cached + 2.0 * q * query_heads * width * 2.0)
     pairs = q * context + q * (q + 1.0) / 2.0

@@ -107,6 +107,15 @@ def _profile(name: str) -> Profile:
     return profile_of(_document("profiles", name))
 
 
+def table_file(name: str, profile: Profile) -> Path | None:
+    """File of the measured rows beside the profile of this name; None where it has none."""
+    if profile.table is None:
+        return None
+    if name not in names("profiles") and _is_path(name):
+        return Path(name).parent / profile.table
+    return Path(str(resources.files(__package__))) / "profiles" / profile.table
+
+
 @cache
 def residuals() -> Residuals:
     """Residuals of all engine families together."""

@@ -129,12 +129,13 @@ def _acceptance(document: Document) -> Iterator[Assumption]:
 
 def _prices(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
     for price in _named(scenario, "hardware", "price_per_gpu_hour"):
-        value = f"{price:g} USD for an hour of a GPU"
+        value = f"{price:g} USD for an hour of a GPU" if price else "not known, so no cost"
         yield Assumption("price", value, "", "stated in the scenario")
         return
     for gpu in _named(scenario, "hardware", "gpu"):
-        entry = catalog.entry("hardware", gpu)
+        entry = _entry("hardware", gpu)
         dated = [part.strip() for part in entry["source"].split(";") if "price:" in part]
-        value = f"{entry['price_per_gpu_hour']:g} USD for an hour of a {gpu}"
+        usd = entry.get("price_per_gpu_hour")
+        value = f"{usd:g} USD for an hour of a {gpu}" if usd else "not known, so no cost"
         source = dated[0].removeprefix("price:").strip() if dated else entry["source"]
         yield Assumption("price", value, "list price", source)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.analysis import describe
+from sim.analysis.kernel_notes import beyond, sources
 from sim.analysis.layout import Column, Group, Line, Role, paragraph, render, table
 from sim.analysis.verdict import number
 
@@ -18,7 +19,8 @@ def explain_report(document: Mapping[str, Any], width: int, colour: bool = False
     document : mapping
         What ``speccast explain --json`` prints: ``scenario``, ``batch``, ``context`` and
         ``rows``, each with ``strategy``, ``t_step_s``, ``components`` (name to seconds), ``tau``,
-        ``tpot_s``, ``verify_tokens``, ``mfu``, ``mbu``, ``roof`` and ``band``.
+        ``tpot_s``, ``verify_tokens``, ``mfu``, ``mbu``, ``roof``, ``kernels``, ``outside`` and
+        ``band``.
     width, colour
         As in ``report.run_report``.
     """
@@ -49,6 +51,8 @@ def _explain_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         width,
         "note",
     )
+    for text in (*sources(rows), *beyond(rows)):
+        yield from paragraph(text, width, "note")
 
 
 def _marked(row: Mapping[str, Any]) -> str:

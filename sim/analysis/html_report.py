@@ -14,6 +14,7 @@ from sim.analysis import describe, grid, html_tables, plots
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
 from sim.analysis.figures import OVER_TIME, Picture, appearance, carried, pictures
+from sim.analysis.kernel_notes import beyond
 from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
 from sim.analysis.svg import inline
@@ -128,7 +129,7 @@ def _context(document: Document) -> dict[str, Any]:
         "reading": "; ".join(reading(rows)) + ".",
         "watch": WATCH if any(switch_off(row) for row in rows) else "",
         "assumptions": assumptions(document),
-        "bases": bases(rows),
+        "bases": [*bases(rows), *beyond(rows)],
         "glossary": GLOSSARY,
         "version": speccast_version(),
         "seed": document["seed"],

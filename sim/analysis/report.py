@@ -8,6 +8,7 @@ from typing import Any
 
 from sim.analysis import describe
 from sim.analysis.grid import points
+from sim.analysis.kernel_notes import beyond
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.parts_report import stream_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
@@ -153,6 +154,13 @@ def _gigabytes(value: float | None) -> str:
     return number(None if value is None else value / 1e9)
 
 
+def _cost(row: Row) -> str:
+    cost = row.get("usd_per_million_tokens", math.nan)
+    if cost is None and row["tok_per_s_per_gpu"]:
+        return "no price"
+    return MISSING if cost is None or math.isnan(cost) else number(cost)
+
+
 def _slo(row: Row, key: str) -> float | None:
     value: float | None = (row.get("slo") or {}).get(key)
     return value
@@ -174,7 +182,7 @@ COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
             ("a GPU", lambda row: number(row["tok_per_s_per_gpu"])),
         ],
     ),
-    ("cost", [("USD/M tok", lambda row: number(row.get("usd_per_million_tokens")))]),
+    ("cost", [("USD/M tok", _cost)]),
     (
         "tau",
         [
@@ -223,7 +231,7 @@ def _legend(rows: Sequence[Row]) -> list[str]:
     marks = ["* best choice here"]
     if any(row.get("hypothetical") for row in rows):
         marks.append("? hypothetical: this engine cannot run it")
-    return ["; ".join([*marks, *reading(rows)]) + ".", *bases(rows)]
+    return ["; ".join([*marks, *reading(rows)]) + ".", *bases(rows), *beyond(rows)]
 
 
 def reading(rows: Sequence[Row]) -> list[str]:

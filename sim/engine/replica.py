@@ -214,6 +214,9 @@ class Replica:
     ) -> None:
         """Everything the step from ``start`` to ``end`` changed."""
         totals, batch, seconds = self.totals, self.batch, end - start
+        if prefill is not None:
+            tokens = prefill.tokens + (batch.query_tokens if n else 0)
+            totals.tokens_peak = max(totals.tokens_peak, tokens)
         totals.steps += 1
         totals.blocks_s += used * seconds
         if waiting:
@@ -243,10 +246,12 @@ class Replica:
                     self.recorder.log.schedule_s[request.id] = start
             for request in prefill.finishing:
                 self._first_token(request, end)
+            totals.n_peak = max(totals.n_peak, batch.n)
         if self.scheduler.returning:
             for request in self.scheduler.returned():
                 batch.join(request)
                 self.gaps.come_back(request)
+            totals.n_peak = max(totals.n_peak, batch.n)
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""

@@ -23,6 +23,8 @@ class StepTotals:
         integrated over all steps.
     blocks_peak : int
         Most KV blocks in use during a step.
+    n_peak, tokens_peak : int
+        Most sequences decoding, and most tokens of a step with a prefill in it.
     surplus : int
         Tokens accepted beyond the end of a request.
     first_tokens, resumed, preemptions : int
@@ -39,6 +41,8 @@ class StepTotals:
     waiting_s: float = 0.0
     blocks_s: float = 0.0
     blocks_peak: int = 0
+    n_peak: int = 0
+    tokens_peak: int = 0
     surplus: int = 0
     first_tokens: int = 0
     resumed: int = 0

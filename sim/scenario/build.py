@@ -8,6 +8,8 @@ from typing import Any, Literal
 from models import catalog
 from models.engine import Engine
 from models.hardware import Accelerator
+from models.kernel_table import KernelTable
+from models.kernels import Backend, Kernels
 from models.kv_memory import KvBudget, kv_budget
 from models.profile import Profile
 from models.schema import Basis, Dtype, KvDtype, ModelError
@@ -20,6 +22,7 @@ from sim.scenario.checks import (
     check_split,
     check_strategies,
 )
+from sim.scenario.device import device_of
 from sim.scenario.dump import plain
 from sim.scenario.fleet import Client, Failure, RouterPolicy
 from sim.scenario.schema import Scenario
@@ -36,6 +39,10 @@ class Deployment:
     ----------
     profile_basis : str
         ``validated`` when the constants were measured on this GPU, else ``extrapolated``.
+    kernel_table : KernelTable or None
+        Measured rows of this GPU, where they are wanted.
+    kernel_backend : str
+        Closed forms, measured rows, or each where it is better.
     gpus : int
         GPUs paid for; ``tp`` x ``replicas`` of them work.
     max_num_seqs : int
@@ -49,7 +56,7 @@ class Deployment:
     top_p : bool
         Top-p sampling is on.
     price_per_gpu_hour : float
-        Price of one GPU for an hour [USD].
+        Price of one GPU for an hour [USD]; 0: not known.
     """
 
     accelerator: Accelerator
@@ -57,6 +64,8 @@ class Deployment:
     engine: Engine
     profile: Profile
     profile_basis: Basis
+    kernel_table: KernelTable | None
+    kernel_backend: Backend
     weights: Dtype
     kv: KvDtype
     tp: int
@@ -89,10 +98,17 @@ class Deployment:
         return min(seqs, self.max_num_batched_tokens // strategy.verify_tokens)
 
     def shown(self, scenario: Scenario) -> dict[str, Any]:
-        """The scenario as plain data, with the GPUs and replicas it comes to."""
+        """The scenario as plain data, with the GPU, and the GPUs and replicas it comes to."""
         data = plain(scenario)
-        data["hardware"]["gpus"], data["model"]["replicas"] = self.gpus, self.replicas
+        named = {"gpu": self.accelerator.name}
+        data["hardware"] = {**named, **data["hardware"], "gpus": self.gpus}
+        data["model"]["replicas"] = self.replicas
         return data
+
+    @property
+    def kernels(self) -> Kernels:
+        """Times of its kernels."""
+        return Kernels(self.accelerator, self.profile, self.kernel_table, self.kernel_backend)
 
     def kv_budget(self, strategy: Strategy) -> KvBudget:
         """KV blocks left beside this strategy; ModelError if there is none."""
@@ -120,10 +136,8 @@ def build(scenario: Scenario) -> Deployment:
         For a profile file of the user's own that is wrong.
     """
     hardware, model, asked = scenario.hardware, scenario.model, scenario.engine
-    with blame("hardware.gpu"):
-        accelerator = catalog.hardware(hardware.gpu)
-    with blame("hardware.profile"):
-        profile = catalog.profile(hardware.profile or accelerator.profile)
+    device = device_of(hardware)
+    accelerator, profile = device.accelerator, device.profile
     with blame("model.transformer"):
         target = catalog.transformer(model.transformer)
     with blame("engine.name"):
@@ -140,7 +154,9 @@ def build(scenario: Scenario) -> Deployment:
         target=target,
         engine=engine,
         profile=profile,
-        profile_basis="validated" if profile.device == accelerator.name else "extrapolated",
+        profile_basis=device.basis,
+        kernel_table=device.table,
+        kernel_backend=hardware.kernels,
         weights=model.weights,
         kv=model.kv,
         tp=model.tp,

@@ -58,6 +58,11 @@ def check_split(
             f"profile {profile.name} has attention constants for {have}, got '{model.kv}'",
             "model.kv",
         )
+    if target.experts and profile.moe is None:
+        raise ModelError(
+            f"profile {profile.name} has no constants of experts, got '{target.name}'",
+            "model.transformer",
+        )
     with blame("model.tp"):
         target.check_tp(model.tp)
         _check_group(model.tp, accelerator, profile)
@@ -73,7 +78,8 @@ def _check_group(tp: int, accelerator: Accelerator, profile: Profile) -> None:
     accelerator.check_group(tp)
     if tp > 1 and tp not in profile.all_reduce:
         sizes = ", ".join(str(size) for size in sorted(profile.all_reduce))
-        raise ModelError(f"profile {profile.name} has all-reduce constants for {sizes}, got {tp}")
+        have = f"all-reduce constants for {sizes}" if sizes else "no all-reduce constants"
+        raise ModelError(f"profile {profile.name} has {have}, got {tp}")
 
 
 def check_fleet(scenario: Scenario, replicas: int) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from models.kernels import Backend
 from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
@@ -44,7 +45,11 @@ Grid = dict[str, Annotated[tuple[Varied, ...], Field(min_length=1, max_length=MA
 class Hardware(Frozen):
     """What it runs on."""
 
-    gpu: str = Field(description="Catalogue name of the GPU, as in `speccast catalog hardware`.")
+    gpu: str | None = Field(
+        default=None,
+        description="Catalogue name of the GPU, as in `speccast catalog hardware`; default the "
+        "device the profile was measured on.",
+    )
     gpus: Gpus | None = Field(
         default=None, description="GPUs paid for; default tp x replicas, and at least that."
     )
@@ -52,8 +57,14 @@ class Hardware(Frozen):
         default=None,
         description="Kernel constants: catalogue name or a profile file; default the GPU's own.",
     )
+    kernels: Backend = Field(
+        default="auto",
+        description="Times of kernels: closed forms (roofline), rows measured beside the profile "
+        "wherever there are any (table), or those where they beat the closed form (auto).",
+    )
     price_per_gpu_hour: Price | None = Field(
-        default=None, description="Price of a GPU for an hour [USD]; default a dated list price."
+        default=None,
+        description="Price of a GPU for an hour [USD]; default a dated list price; 0: not known.",
     )
 
 

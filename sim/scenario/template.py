@@ -21,8 +21,9 @@ _TEMPLATE = """\
 hardware:
   gpu: {gpu:<26} # speccast catalog hardware
   # gpus: {tp:<23} # GPUs paid for; default tp x replicas
-  # profile: h100_sxm             # kernel constants; default the GPU's own
-  # price_per_gpu_hour: 2.9       # USD; default a dated list price
+  # profile: h100_sxm             # kernel constants, a file of yours too; default the GPU's own
+  # kernels: auto                 # roofline: closed forms; table: rows measured beside the profile
+  # price_per_gpu_hour: 2.9       # USD; default a dated list price; 0: not known
 
 model:
   transformer: {transformer:<18} # speccast catalog transformers, or a config.json
