@@ -104,7 +104,7 @@ def _decode_form(accelerator: Accelerator) -> Form:
     bandwidth = accelerator.memory_bandwidth_bytes_per_s
 
     def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
-        return column(rows, "bytes") / (values[0] * bandwidth) + values[1] * US
+        return np.asarray(column(rows, "bytes") / (values[0] * bandwidth) + values[1] * US)
 
     return Form("decode", (0.8, 10.0), seconds)
 
@@ -122,7 +122,7 @@ def _fit_prefill(
 
     def seconds(values: Floats, of: pd.DataFrame) -> Floats:
         compute = column(of, "flops") / (values[0] * peak)
-        return compute + column(of, "bytes") / (values[1] * bandwidth) + launch_s
+        return np.asarray(compute + column(of, "bytes") / (values[1] * bandwidth) + launch_s)
 
     form = Form("prefill", (0.6, 0.4), seconds)
     found, score = _fit(form, used, kv, used["batch"] * used["query_tokens"])
@@ -146,7 +146,8 @@ def _fit_verify(
 
     def seconds(values: Floats, of: pd.DataFrame) -> Floats:
         compute = column(of, "flops") / (values[0] * peak)
-        return np.maximum(column(of, "bytes") / (memory * bandwidth), compute) + launch_s
+        read = column(of, "bytes") / (memory * bandwidth)
+        return np.asarray(np.maximum(read, compute) + launch_s)
 
     form = Form("verification", (0.2,), seconds)
     found, score = _fit(form, used, kv, used["batch"] * used["query_tokens"])

@@ -78,7 +78,7 @@ def of_preferred_kernel(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _form(bandwidth: float) -> Form:
     def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
-        return values[0] * US + column(rows, "bytes") / (values[1] * bandwidth)
+        return np.asarray(values[0] * US + column(rows, "bytes") / (values[1] * bandwidth))
 
     return Form("two lines", (6.0, 0.5), seconds)
 

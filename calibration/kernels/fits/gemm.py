@@ -101,6 +101,11 @@ def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) ->
     return chosen if shapes >= FEWEST_LARGE else good(timed, "gemm")
 
 
+def form_name(constants: GemmConstants) -> str:
+    """Name under which the form with these constants is scored."""
+    return PLAIN if constants.tile is None else TILED
+
+
 def _form(name: str, accelerator: Accelerator, dtype: Dtype) -> Form:
     """The form of ``models.gemm`` with constants yet to be found."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -16,6 +18,8 @@ from models.profile import GemmConstants
 from models.schema import Dtype
 
 Floats = NDArray[np.float64]
+
+WITHOUT_M, WITHOUT_N = "table, one m left out", "table, one n left out"
 
 
 def table_scores(
@@ -36,38 +40,43 @@ def table_scores(
     def form(m: Floats, n: float, k: float) -> Floats:
         return gemm_s(constants, accelerator, m, n, k, dtype)
 
-    curves = {
-        (float(n), float(k)): Curve.of(column(group, "m"), column(group, "time_s"))
-        for (n, k), group in rows.groupby(["n", "k"], sort=True)
-    }
+    curves = gemm_curves(rows)
     scores = []
-    for name, predicted in (("m", _without_m(curves, form)), ("n", _without_n(curves, form))):
-        known = predicted.dropna()
-        what = f"table, one {name} left out"
+    left_out = {WITHOUT_M: _without_m, WITHOUT_N: _without_n}
+    for what, predict in left_out.items():
+        known = predict(curves, form).dropna()
         scores += held_out.by_range("gemm", dtype, what, known, column(known, "predicted_s"))
     return scores
+
+
+def gemm_curves(rows: pd.DataFrame) -> dict[tuple[float, float], Curve]:
+    """Measured times over m for every (n, k)."""
+    shapes: Any = rows.groupby(["n", "k"], sort=True)
+    return {
+        (float(n), float(k)): Curve.of(column(group, "m"), column(group, "time_s"))
+        for (n, k), group in shapes
+    }
 
 
 def _without_m(curves: dict[tuple[float, float], Curve], form: GemmForm) -> pd.DataFrame:
     parts = []
     for (n, k), curve in curves.items():
-        ratios = np.full(len(curve.at), np.nan)
-        for index in range(1, len(curve.at) - 1):
-            others = Curve(np.delete(curve.at, index), np.delete(curve.seconds, index))
-            at = curve.at[index : index + 1]
-            ratios[index] = others.log_ratio(at, lambda m, n=n, k=k: form(m, n, k))[0]
-        parts.append(_predicted(curve, form(curve.at, n, k) * np.exp(ratios)))
+        closed = form(curve.at, n, k)
+        ratio = np.log(curve.seconds / closed)
+        at = np.log(curve.at)
+        between = np.full(len(at), np.nan)
+        share = (at[1:-1] - at[:-2]) / (at[2:] - at[:-2])
+        between[1:-1] = (1.0 - share) * ratio[:-2] + share * ratio[2:]
+        parts.append(_predicted(curve, closed * np.exp(between)))
     return pd.concat(parts, ignore_index=True)
 
 
 def _without_n(curves: dict[tuple[float, float], Curve], form: GemmForm) -> pd.DataFrame:
     parts = []
-    for left_out in sorted({n for n, _ in curves}):
-        others = GemmTable(
-            {shape: curve for shape, curve in curves.items() if shape[0] != left_out}
-        )
+    for gone in sorted({n for n, _ in curves}):
+        others = GemmTable({shape: curve for shape, curve in curves.items() if shape[0] != gone})
         for (n, k), curve in curves.items():
-            if n == left_out:
+            if n == gone:
                 ratios = others.log_ratio(curve.at, n, k, form)
                 parts.append(_predicted(curve, form(curve.at, n, k) * np.exp(ratios)))
     return pd.concat(parts, ignore_index=True)

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calibration.kernels import assumed
 from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
-from calibration.kernels.fits.robust import Fitted, Form, fit_form
+from calibration.kernels.fits.robust import Form, fit_form
 from calibration.kernels.fits.select import (
     FEWEST_SHAPES,
     column,
@@ -17,6 +18,7 @@ from calibration.kernels.fits.select import (
     source_of,
 )
 from models.hardware import Accelerator
+from models.profile import MoeConstants
 
 Floats = NDArray[np.float64]
 US = 1e-6
@@ -33,16 +35,20 @@ LARGEST_M = 4352
 
 def fit_moe(
     rows: pd.DataFrame, accelerator: Accelerator
-) -> tuple[tuple[Fitted, str, str] | None, list[Score]]:
-    """Shares of peak compute and bandwidth and the fixed time [us], their source, and the errors.
-
-    None where no bf16 rows were timed. The fixed time holds sorting and permuting the tokens.
+) -> tuple[MoeConstants | None, list[Score]]:
+    """Constants of routed experts in bf16, None where none were timed, and how far they are off.
 
     Parameters
     ----------
     rows : DataFrame
-        Timed kernels; those flagged are left out.
+        Timed kernels; those flagged are left out. Their fixed time holds sorting and permuting
+        the tokens; the router in front of them is assumed.
     accelerator : Accelerator
+
+    Raises
+    ------
+    ModelError
+        If there are too few rows.
     """
     used, routing = served_experts(good(rows, "moe"))
     if used.empty:
@@ -50,9 +56,16 @@ def fit_moe(
     form = _form(accelerator)
     predicted = held_out.predicted_unseen(form, used, SHAPE)
     scores = held_out.by_range("moe", "bf16", f"roofline, {routing}", used, predicted)
-    shapes = len(used[list(SHAPE)].drop_duplicates())
-    seen = f"{len(used)} rows of {shapes} shapes, {routing} routing, m to {used['m'].max()}"
-    return (fit_form(form, used, SHAPE), source_of(used), seen), scores
+    shapes, m = len(used[list(SHAPE)].drop_duplicates()), used["m"]
+    seen = f"{len(used)} rows of {shapes} shapes, {routing} routing, m {m.min()}-{m.max()}"
+    found, about = fit_form(form, used, SHAPE), (source_of(used), seen)
+    constants = MoeConstants(
+        compute=found.constant(0, *about),
+        memory=found.constant(1, *about),
+        fixed_us=found.constant(2, *about),
+        router_us=assumed.ROUTER_US,
+    )
+    return constants, scores
 
 
 def served_experts(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
@@ -72,6 +85,7 @@ def _form(accelerator: Accelerator) -> Form:
 
     def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
         compute = column(rows, "flops") / (values[0] * peak)
-        return np.maximum(compute, column(rows, "bytes") / (values[1] * bandwidth)) + values[2] * US
+        moved = column(rows, "bytes") / (values[1] * bandwidth)
+        return np.asarray(np.maximum(compute, moved) + values[2] * US)
 
     return Form("roofline", (0.5, 0.8, 10.0), seconds, held_out.by_octave_of_m)

@@ -17,8 +17,8 @@ Floats = NDArray[np.float64]
 SOFT = 0.1
 """Relative error beyond which a row counts for less and less: a bad row cannot pull the fit."""
 
-SMALLEST = 1e-9
-"""Bound of every constant; one that ends there is 0 as far as the rows can tell."""
+SMALLEST, ZERO = 1e-9, 1e-6
+"""Bound of every constant, and below what it is 0 as far as the rows can tell."""
 
 
 class Form(NamedTuple):
@@ -47,11 +47,11 @@ class Fitted(NamedTuple):
     values: Floats
     se: Floats
 
-    def constant(self, index: int, source: str, fitted_on: str) -> Constant:
-        """One of the constants, rounded to what a profile shows."""
-        se = self.se[index]
+    def constant(self, index: int, source: str, fitted_on: str, *, times: float = 1.0) -> Constant:
+        """One of the constants, or a multiple, rounded to what a profile shows."""
+        value, se = times * self.values[index], times * self.se[index]
         return Constant(
-            value=rounded(self.values[index], 4) if self.values[index] > 1e3 * SMALLEST else 0.0,
+            value=rounded(value, 4) if self.values[index] > ZERO else 0.0,
             se=rounded(se, 2) if np.isfinite(se) else None,
             source=source,
             fitted_on=fitted_on,
@@ -105,7 +105,7 @@ def fit(
     scale = _root_weights(weights, len(measured))
 
     def residuals(values: Floats) -> Floats:
-        return scale * np.log(predict(values) / measured)
+        return np.asarray(scale * np.log(predict(values) / measured))
 
     try:
         found = least_squares(
@@ -151,7 +151,7 @@ def _root_weights(weights: ArrayLike | None, count: int) -> Floats:
     if weights is None:
         return np.ones(count)
     given = np.asarray(weights, dtype=np.float64)
-    return np.sqrt(given / given.mean())
+    return np.asarray(np.sqrt(given / given.mean()))
 
 
 def _standard_errors(
@@ -159,7 +159,7 @@ def _standard_errors(
 ) -> Floats:
     """Sandwich estimate over the constants that are not at their bound."""
     errors = np.full(len(values), np.nan)
-    free = values > 1e3 * SMALLEST
+    free = values > ZERO
     _, codes = np.unique(groups, return_inverse=True)
     sets = int(codes.max()) + 1
     if not free.any() or sets <= free.sum():
