@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from calibration.kernels.shipped import shipped
-
-from calibration.kernels import command, panels
+from calibration.kernels import command, output, panels
 from calibration.kernels.fits.held_out import RANGES, Score
+from calibration.kernels.shipped import shipped
 from calibration.validation import open_loop, verify_attention
 from models import catalog
-from models.kernels import Kernels
+from models.kernels import Backend, Kernels
 from models.schema import Constant
 from sim.analysis import kernel_plots, plots
+from sim.kernel_rows import kernel_table
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/kernels.md"
@@ -25,6 +26,10 @@ PICTURES = {
     "other": ("All-reduce", "Experts"),
 }
 """Panels of each picture, by how their titles begin."""
+
+BACKENDS: tuple[Backend, ...] = ("roofline", "auto", "table")
+DRAWN = "h100_sxm"
+"""The device whose pictures and forms the page shows in full."""
 
 Lines = Iterator[str]
 
@@ -41,11 +46,12 @@ def main() -> None:
         ("held-out", held_out(fitted)),
         ("datasheet", datasheet(fitted)),
         ("open-loop", whole_steps()),
+        ("back-ends", back_ends()),
         ("verification", verification()),
     ):
         text = replaced(text, name, lines)
     PAGE.write_text(text, "utf-8")
-    draw(fitted["h100_sxm"])
+    draw(fitted[DRAWN])
 
 
 def replaced(text: str, name: str, lines: Lines) -> str:
@@ -65,41 +71,45 @@ def table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
 
 
 def timed(fitted: dict[str, command.Fitted]) -> Lines:
-    """Rows timed and flagged, by device and operation."""
+    """Rows timed and left out, a line a device, a column an operation."""
+    operations = list(dict.fromkeys(name for f in fitted.values() for name in f.rows["operation"]))
 
     def rows() -> Iterator[Sequence[str]]:
         for found in fitted.values():
-            for operation, part in found.rows.groupby("operation", sort=False):
-                versions = part[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
-                bad = int((part["flag"] != "").sum())
-                yield (
-                    *(found.profile.device, str(operation), ", ".join(versions)),
-                    *(f"{len(part):,}", f"{bad:,}"),
-                )
+            cells = []
+            for operation in operations:
+                flags = found.rows.loc[found.rows["operation"] == operation, "flag"]
+                bad = int((flags != "").sum())
+                cells.append(f"{len(flags):,} ({bad:,})" if len(flags) else "")
+            yield found.profile.device, found.profile.engine, *cells
 
-    return table(("device", "operation", "versions", "rows", "not used"), rows())
+    return table(("device", "software", *operations), rows())
 
 
 def held_out(fitted: dict[str, command.Fitted]) -> Lines:
-    """Errors of every form, by device, operation and type."""
+    """Errors of every form of one device, and of the forms taken on the others."""
 
     def rows() -> Iterator[Sequence[str]]:
-        for found in fitted.values():
+        for name, found in fitted.items():
             by_form: dict[tuple[str, str, str], dict[object, Score]] = {}
             for score in found.scores:
                 form = score.operation, score.dtype, score.what
                 limits = score.m if score.m in RANGES.values() else None
                 by_form.setdefault(form, {})[limits] = score
+            taken = set()
             for form, scores in by_form.items():
-                cells = [error(scores.get(limits)) for limits in (*RANGES.values(), None)]
-                yield found.profile.device, *form, *cells
+                of_gemm = form[:2] if form[0] == "gemm" else form
+                if name == DRAWN or of_gemm not in taken:
+                    cells = [error(scores.get(limits)) for limits in (*RANGES.values(), None)]
+                    yield found.profile.device, *form, *cells
+                taken.add(of_gemm)
 
     return table(("device", "operation", "type", "form", *RANGES, "all"), rows())
 
 
 def error(score: Score | None) -> str:
     """Median and 90 % quantile, or nothing."""
-    return "" if score is None else f"{100 * score.median:.1f} / {100 * score.p90:.1f} %"
+    return "" if score is None else f"{100 * score.median:.1f} / {100 * score.p90:.1f}"
 
 
 def datasheet(fitted: dict[str, command.Fitted]) -> Lines:
@@ -135,7 +145,7 @@ def datasheet(fitted: dict[str, command.Fitted]) -> Lines:
 def whole_steps() -> Lines:
     """Errors of the step by model, and of all stages."""
     stages = open_loop.read_stages(MEASURED / "vllm_h100.csv")
-    accelerator = catalog.hardware("h100_sxm")
+    accelerator = catalog.hardware(DRAWN)
     kernels = Kernels(accelerator, catalog.profile(accelerator.profile))
     found = open_loop.errors(stages, kernels)
 
@@ -143,15 +153,39 @@ def whole_steps() -> Lines:
         names = sorted({stage.transformer for stage in stages})
         for name in (*names, "all"):
             part = [one for one in found if name in (one.stage.transformer, "all")]
-            score = open_loop.score(part)
             sizes = sorted({one.stage.tp for one in part})
-            yield (
-                *(name, ", ".join(map(str, sizes)), str(score.stages)),
-                *(f"{100 * value:.1f} %" for value in (score.mape, score.median, score.p90)),
-                f"{100 * score.bias:+.1f} %",
-            )
+            yield name, ", ".join(map(str, sizes)), *scored(part)
 
-    return table(("model", "TP", "stages", "MAPE", "median", "p90", "mean error"), rows())
+    return table(("model", "TP", *SCORED), rows())
+
+
+SCORED = ("stages", "MAPE", "median", "p90", "mean error")
+
+
+def scored(found: Sequence[open_loop.Error]) -> Sequence[str]:
+    """Cells of the columns ``SCORED``."""
+    score = open_loop.score(found)
+    shares = [f"{100 * value:.1f} %" for value in (score.mape, score.median, score.p90)]
+    return str(score.stages), *shares, f"{100 * score.bias:+.1f} %"
+
+
+def back_ends() -> Lines:
+    """The same stages by where the times of kernels come from."""
+    stages = open_loop.read_stages(MEASURED / "vllm_h100.csv")
+    accelerator = catalog.hardware(DRAWN)
+    (one,) = (one for one in shipped() if one.name == DRAWN)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fitted.yaml"
+        found = command.fit(command.Source(one.system, f"{one.engine}/{one.version}"), path)
+        output.write(found.profile, found.rows, path)
+        measured = kernel_table(output.table_of(path))
+
+    def rows() -> Iterator[Sequence[str]]:
+        for backend in BACKENDS:
+            kernels = Kernels(accelerator, found.profile, measured, backend)
+            yield backend, *scored(open_loop.errors(stages, kernels))
+
+    return table(("hardware.kernels", *SCORED), rows())
 
 
 def verification() -> Lines:
@@ -165,7 +199,7 @@ def verification() -> Lines:
                 *(str(call.device), str(call.kernel), str(call.heads), str(call.batch)),
                 *(str(call.context_tokens), str(call.query_tokens)),
                 *(f"{1e6 * call.time_s:,.0f}", f"{1e6 * seconds:,.0f}"),
-                f"{100 * (seconds / call.time_s - 1):+.0f} %",
+                f"{round(100 * (seconds / call.time_s - 1)):+d} %",
             )
 
     header = ("device", "kernel", "heads", "batch", "context", "query tokens")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
+import kernels_page
 import pytest
 
 from calibration.validation.open_loop import Stage, errors, read_stages, score, step_s
@@ -139,3 +140,12 @@ def test_a_fraction_of_a_sequence_counts_as_such():
     half = stage_of(e2e_s=1.10, rate_per_s=10.0)
     decode_s = 5e-3 + 10.5 * (1e-4 + 210.5e-6)
     assert step_s(half, Steps()) == pytest.approx(decode_s / (1 - 10 * 16e-3))
+
+
+def test_the_kernels_page_shows_these_errors():
+    text = kernels_page.PAGE.read_text("utf-8")
+    for name, lines in (
+        ("open-loop", kernels_page.whole_steps()),
+        ("verification", kernels_page.verification()),
+    ):
+        assert kernels_page.replaced(text, name, lines) == text, "run make kernels-page"
