@@ -42,7 +42,9 @@ def kernels_report(
     width, colour
         As in ``report.run_report``.
     """
-    return render(_kernels_lines(profile, scores, flag_summary(rows), width), colour)
+    reasons = rows["flag"].str.replace(r"^spread .*", "spread of its repeats", regex=True)
+    flagged = flag_summary(rows.assign(flag=reasons))
+    return render(_kernels_lines(profile, scores, flagged, width), colour)
 
 
 def listing_report(
@@ -200,9 +202,10 @@ def _constants(profile: Profile, width: int, sources: bool) -> Iterator[Line]:
         yield from paragraph(f"{mark} {text}", width, "note")
     if where:
         yield Line("")
+    whole = "best GEMM and stream" if profile.accelerator else "datasheet's peak and bandwidth"
     yield from paragraph(
         "se: standard error, - where a constant was not fitted or is at its bound. Shares of the "
-        "datasheet's peak and bandwidth; _us in microseconds.",
+        f"{whole}; _us in microseconds.",
         width,
         "note",
     )
