@@ -110,7 +110,9 @@ def device(
     options = Options(quick=quick, threads=threads, budget_s=budget_s)
     with progress.shown(quiet=False) as bar:
         measured = calibrate_device(name, transformer, tp, path, options, bar.update, _note)
-    fitted = command.fit_device(measured, path, f"--device {name} --tp {tp} --threads {threads}")
+    given = f"--device {name} --transformer {transformer}" if transformer else f"--device {name}"
+    given += f" --tp {tp} --threads {threads}{' --quick' if quick else ''}"
+    fitted = command.fit_device(measured, path, given)
     written = output.write(fitted.profile, fitted.rows, path)
     measured.partial.unlink(missing_ok=True)
     write_text(report.kernels_report(*fitted, *screen(width)))

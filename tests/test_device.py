@@ -257,7 +257,7 @@ def test_quick_is_a_part_of_the_whole():
         whole = {str(s) for s in sweep(LLAMA, 1, grid(device))}
         quick = {str(s) for s in sweep(LLAMA, 1, grid(device, quick=True))}
         assert quick < whole
-        assert len(quick) < 60
+        assert len(quick) < 120
 
 
 def test_a_run_goes_on_where_it_was(tmp_path):
