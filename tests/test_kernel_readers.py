@@ -41,9 +41,9 @@ def root(tmp_path):
     for version in ("0.2.0", "0.8.0", "0.11.0"):
         eager = {"kernel_source": "x", "backend": "vllm_eager", "allreduce_dtype": "bfloat16"}
         put(tmp_path, f"h100_sxm/comm/vllm/{version}", "custom_allreduce", GROUP | eager)
-    for version in ("2.3", "2.20"):
+    for folder in ("nccl/2.3", "nccl/2.20", "trtllm/1.0"):
         nccl = {"kernel_source": "NCCL", "nccl_dtype": ["half", "int8"]}
-        put(tmp_path, f"h100_sxm/comm/nccl/{version}", "nccl", GROUP | nccl)
+        put(tmp_path, f"h100_sxm/comm/{folder}", "nccl", GROUP | nccl)
     folder = "h100_sxm/attention/vllm/0.10.0"
     put(tmp_path, folder, "context_attention", ATTENTION | {"isl": 128, "step": 0})
     put(tmp_path, folder, "generation_attention", ATTENTION | {"isl": 1, "step": [7, 511]})
