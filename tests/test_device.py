@@ -89,6 +89,12 @@ def test_a_noisy_call_is_tried_again_and_the_steadiest_try_kept():
     assert refused.value.timing.median_s == pytest.approx(1.3)
 
 
+def test_each_try_has_twice_the_time_of_the_one_before():
+    with pytest.raises(NoisyError) as refused:
+        timed(Ticking(0.1, *[0.1, 0.3] * 40), tries=3, seconds=2.0, least=2, most=100)
+    assert refused.value.timing.repeats > 2 * 2.0 / 0.2
+
+
 def test_what_runs_between_the_pieces_of_a_call_is_not_timed():
     ticking, seen = Ticking(0.5), []
 
@@ -155,10 +161,17 @@ def test_without_graphs_every_call_is_launched_between_the_events():
     assert cuda.log == ["synchronize", "record", "call", "call", "record", "wait"]
 
 
-@pytest.mark.parametrize("name", ["llama-3.1-8b", "smollm2-135m", "qwen3-14b"])
+NETS = {
+    "llama": LLAMA,
+    "smollm2": catalog.transformer("smollm2-135m"),
+    "fewer KV heads than GPUs": LLAMA.model_copy(update={"kv_heads": 4}),
+}
+
+
+@pytest.mark.parametrize("name", NETS)
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_the_gemms_timed_are_those_a_forward_pass_prices(monkeypatch, name, tp):
-    net = catalog.transformer(name)
+    net = NETS[name]
     if net.heads % tp:
         with pytest.raises(ModelError, match="must divide"):
             sweep(net, tp, CPU)
@@ -307,8 +320,10 @@ def test_a_few_noisy_kernels_are_flagged_and_timed_again_by_the_next_run(tmp_pat
             raise NoisyError("gemm", Timing(2e-3, 0.456, 9), 0.3)
         return STEADY
 
-    kept = Partial(tmp_path / "partial", {})
-    time_shapes(shapes, timer, kept)
+    kept, notes = Partial(tmp_path / "partial", {}), []
+    time_shapes(shapes, timer, kept, note=notes.append)
+    assert len(notes) == 2
+    assert "gemm linear bf16 m 3, n 8, k 8: spread 0.46 is over the bound" in notes[0]
     flags = {shape.m: one.flag for shape, one in kept.of(shapes) if one.flag}
     assert flags == {3: "spread 0.46", 4: "spread 0.46"}
     again = Partial(tmp_path / "partial", {})

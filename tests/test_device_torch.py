@@ -51,8 +51,8 @@ FEW = CPU._replace(
 class Recorded(Operands):
     """Operands that remember what they gave: queries and new keys hot, the KV cache cold."""
 
-    def __init__(self) -> None:
-        super().__init__(torch, "cpu", 64)
+    def __init__(self, cache_bytes: int = 64) -> None:
+        super().__init__(torch, "cpu", cache_bytes)
         self.given: list[torch.Tensor] = []
         self.taken: list[torch.Tensor] = []
 
@@ -138,7 +138,7 @@ def test_attention_of_transformers_grows_the_cache_and_computes_the_same(query, 
     out = attend()
     q, new = (x.transpose(1, 2) for x in operands.given[:2])
     old = operands.taken if context else [new[:, :, :0]] * 2
-    keys, values = (torch.cat((x, new), dim=2) for x in old)
+    keys, values = (torch.cat((x, new), dim=2) for x in old[-2:])
     expected = by_hand(q, keys, values, visible(torch, "cpu", shape))
     assert torch.allclose(out, expected.transpose(1, 2).reshape(2, query, -1), atol=1e-5)
 
@@ -174,14 +174,15 @@ def test_weights_come_back_only_after_twice_the_cache():
     assert before_again * 32 * 32 * 2 >= 2 * 100_000 - 32 * 32 * 2
 
 
-def test_projections_timed_apart_are_different_rows_of_one_weight():
-    operands = Recorded()
+def test_projections_timed_apart_are_different_rows_of_a_weight_new_each_time():
+    operands = Recorded(100_000)
     shape = Shape("gemm", "separate", "bf16", m=3, n=96, k=64, parts=(64, 16, 16))
     (call,) = build(torch, operands, shape)
     call()
-    (parts,) = operands.taken
-    assert [tuple(part.shape) for part in parts] == [(64, 64), (16, 64), (16, 64)]
-    assert len({part.data_ptr() for part in parts}) == 3
+    call()
+    first, second = operands.taken
+    assert [tuple(part.shape) for part in first] == [(64, 64), (16, 64), (16, 64)]
+    assert len({part.data_ptr() for part in (*first, *second)}) == 6
 
 
 @pytest.mark.parametrize("stack", ["fused", "transformers"])
@@ -216,7 +217,7 @@ def test_threads_and_cores_are_given_back():
 def test_a_run_on_this_cpu_gives_rows_and_one_line_and_goes_on_where_it_was(monkeypatch, tmp_path):
     monkeypatch.setattr(device_run, "grid", lambda device, quick: FEW)
     monkeypatch.setattr(catalog, "transformer", lambda name: TINY)
-    monkeypatch.setattr(device_run, "QUICK", device_run.QUICK.__class__(0.005, 0.0, spread=9.0))
+    monkeypatch.setattr(device_run, "SPREAD", {"cpu": 9.0})
     monkeypatch.setattr(machines, "_cpu_cache", lambda: 500_000)
     out, notes = tmp_path / "box.yaml", []
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from calibration.kernels.device.operands import Operands
 from calibration.kernels.device.sweep import Shape
 from calibration.kernels.device.timing import Call
+
+LAYERS = 32
+"""Layers whose caches a model holds at a time, about."""
 
 
 def attention(torch: Any, operands: Operands, shape: Shape) -> Call:
@@ -84,7 +88,10 @@ def _packed_tree(torch: Any, operands: Operands, shape: Shape, cached: Callable[
 
 
 def _dynamic_cache(torch: Any, operands: Operands, shape: Shape) -> Call:
-    """As eager transformers 5: grow the cache by copying it, spread KV heads where masked."""
+    """As eager transformers 5: grow the cache by copying it, spread KV heads where masked.
+
+    The copies of other layers stay, so that each goes to memory that is in no cache.
+    """
     attend = torch.nn.functional.scaled_dot_product_attention
     group = shape.heads // shape.kv_heads
     query = _query(operands, shape)
@@ -107,10 +114,18 @@ def _dynamic_cache(torch: Any, operands: Operands, shape: Shape) -> Call:
         wide = x[:, :, None].expand(-1, -1, group, -1, -1)
         return wide.reshape(shape.batch, shape.heads, -1, width)
 
+    kept: deque[Any] = deque(maxlen=2 * LAYERS)
+
+    def grown() -> Any:
+        kept.append(torch.cat((cached(), new), dim=-2))
+        return kept[-1]
+
+    for _ in range(2 * LAYERS):
+        grown()
+
     def attend_once() -> Any:
-        keys = spread(torch.cat((cached(), new), dim=-2))
-        values = spread(torch.cat((cached(), new), dim=-2))
-        out = attend(query, keys, values, **how)
+        keys, values = grown(), grown()
+        out = attend(query, spread(keys), spread(values), **how)
         return out.transpose(1, 2).reshape(shape.batch, shape.query_tokens, -1).contiguous()
 
     return (attend_once,)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -15,6 +16,9 @@ from calibration.kernels.device.timing import FASTEST_S, Clock, CudaClock, HostC
 from models.schema import ModelError
 
 DEVICES = ("cuda", "cpu")
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Parameters of glibc's mallopt."""
+
 USUAL_CACHE_BYTES = 128_000_000
 """Assumed where the device does not tell: no GPU of today has more."""
 
@@ -122,7 +126,8 @@ def find(device: str, threads: int = 1) -> Machine:
 def held(machine: Machine) -> Iterator[None]:
     """Compute on so many threads, each core ours as far as the system lets us; undone at the end.
 
-    A GPU is left as it is.
+    Memory once taken is kept, as it is by allocators of servers: with glibc's own rules page faults
+    come and go with the state of the heap. A GPU is left as it is.
     """
     torch = import_torch()
     if machine.device == "cuda":
@@ -131,11 +136,21 @@ def held(machine: Machine) -> Iterator[None]:
     before, cores = torch.get_num_threads(), _cores()
     torch.set_num_threads(machine.threads)
     _pin(cores[-machine.threads :])
+    _set_malloc(most_mapped=0, trim_bytes=2**31 - 1)
     try:
         yield
     finally:
+        _set_malloc(most_mapped=65536, trim_bytes=128 * 1024)
         _pin(cores)
         torch.set_num_threads(before)
+
+
+def _set_malloc(*, most_mapped: int, trim_bytes: int) -> None:
+    """How many blocks glibc maps one by one, and when it gives the top of its heap back."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_MAX, most_mapped)
+        mallopt(M_TRIM_THRESHOLD, trim_bytes)
 
 
 def _cores() -> list[int]:

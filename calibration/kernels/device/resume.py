@@ -120,6 +120,8 @@ def time_shapes(
         one = _tried(shape, timer)
         if one.skipped:
             note(f"left out: {shape}: {one.skipped}")
+        elif one.flag:
+            note(f"not used in fits: {shape}: {one.flag} is over the bound")
         kept.append(one)
     noisy = [one for _, one in kept.of(list(shapes)) if one.flag]
     if len(noisy) > NOISY_SHARE * len(kept.timed):

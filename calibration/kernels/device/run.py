@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,8 @@ USUAL = {"cuda": "llama-3.1-8b", "cpu": "smollm2-135m"}
 STACKS: dict[str, Stack] = {"cuda": "fused", "cpu": "transformers"}
 """What commonly serves on a device."""
 
-FULL, QUICK = Limits(), Limits(seconds=0.05, tries=2)
+SPREAD = {"cuda": 0.2, "cpu": 0.5}
+"""Bounds of the spread of one kernel. Its code comes from memory on a CPU; it spreads by nature."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,10 @@ def measure(
     if net.experts:
         note(f"{net.name}: the experts of its mixture are not timed")
     with machines.held(machine):
-        timer = _timer(machine, net, counts, QUICK if options.quick else FULL)
+        limits = Limits(spread=SPREAD[machine.device])
+        if options.quick:
+            limits = replace(limits, seconds=0.05, tries=2)
+        timer = _timer(machine, net, counts, limits)
         time_shapes(shapes, timer, kept, options.budget_s, on_progress, note)
     source = f"{machine.source}; {stack} layers of {net.name}"
     return to_rows(kept.of(shapes), machine, source)
