@@ -35,8 +35,8 @@ test-extras: $(EXTRAS)/.installed  ## what needs torch, a real model or publishe
 profiles: $(EXTRAS)/.installed-tables  ## fit the shipped profiles again to the published tables
 	$(EXTRAS_BIN)/python -m sim calibrate kernels --shipped
 
-cpu-record: $(EXTRAS)/.installed  ## time this CPU for tests/measured; leave it alone for 10 minutes
-	$(EXTRAS_BIN)/python tests/record_cpu.py
+cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, for tests/measured
+	PYTHONPATH=. $(EXTRAS_BIN)/python tests/record_cpu.py
 
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py

@@ -35,6 +35,7 @@ PUBLISHED = {
     "vicuna-33b": 32.53,
     "llama-68m": 0.068,
     "llama-160m": 0.162,
+    "smollm2-135m": 0.1345,
     "qwen2.5-7b": 7.62,
     "qwen3-0.6b": 0.596,
     "qwen3-8b": 8.19,
