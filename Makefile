@@ -38,8 +38,8 @@ profiles: $(EXTRAS)/.installed-tables  ## fit the shipped profiles again to the 
 kernels-page: $(EXTRAS)/.installed-tables  ## tables and pictures of docs/kernels.md
 	PYTHONPATH=. $(EXTRAS_BIN)/python tests/kernels_page.py
 
-cpu-record: $(EXTRAS)/.installed  ## time this CPU for tests/measured; leave it alone for 10 minutes
-	$(EXTRAS_BIN)/python tests/record_cpu.py
+cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, for tests/measured
+	PYTHONPATH=. $(EXTRAS_BIN)/python tests/record_cpu.py
 
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py
