@@ -34,6 +34,9 @@ LARGEST_M = 4352
 
 FEWEST_LARGE = 8
 
+ALIGNED = 16
+"""Multiple that engines pad fp8 steps to; tables have few other m, each just past a tile."""
+
 PLAIN, TILED = "roofline", "roofline with tiles"
 
 TILE_STEPS = (
@@ -93,6 +96,8 @@ def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) ->
         return rows[:0]
     timed = rows[(rows["operation"] == "gemm") & (rows["dtype"] == dtype) & (rows["time_s"] > 0)]
     timed = of_one_kernel(timed)
+    if dtype == "fp8":
+        timed = timed[(timed["m"] % ALIGNED == 0) | (timed["m"] < ALIGNED)]
     low, high = SERVING_WIDTHS
     large = timed["n"].between(low, high) & timed["k"].between(low, high)
     large &= (timed["n"] * timed["k"] >= SERVING_WEIGHTS) & (timed["m"] <= LARGEST_M)
