@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from calibration.kernels.fits.attention import KV_DTYPES, decode_rows
+from calibration.kernels.fits.attention import decode_rows
 from calibration.kernels.fits.gemm import DTYPES, form_name, served_shapes
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.interpolation import WITHOUT_M
@@ -16,8 +16,8 @@ from models.profile import GemmConstants, KernelResidual, TableWhere, TimedTable
 RIDGE = (160, 300)
 """Tokens a step around which both roofs meet, where the bf16 roofline is 8 % too fast."""
 
-POOR = 0.1
-"""Median error of a closed form from which interpolation replaces it at all sizes."""
+FAR_BETTER = 0.5
+"""Share of the closed form's error at which interpolation replaces it at all sizes."""
 
 
 def timed_tables(rows: pd.DataFrame) -> tuple[TimedTable, ...]:
@@ -40,8 +40,7 @@ def timed_tables(rows: pd.DataFrame) -> tuple[TimedTable, ...]:
 def seen(rows: pd.DataFrame, accelerator: Accelerator) -> Valid:
     """Sizes among the rows that GEMMs and decode attention are fitted to."""
     m = served_shapes(rows, accelerator, "bf16")["m"]
-    usual = of_usual_heads(good(rows, "attention"))
-    decode = decode_rows(usual[usual["kv_dtype"] == KV_DTYPES[0]], accelerator)
+    decode = decode_rows(of_usual_heads(good(rows, "attention")), accelerator)
     context, batch = decode["context_tokens"] + 1, decode["batch"]
     return Valid(
         m=(int(m.min()), int(m.max())),
@@ -51,18 +50,18 @@ def seen(rows: pd.DataFrame, accelerator: Accelerator) -> Valid:
 
 
 def table_where(scores: list[Score], rows: pd.DataFrame, accelerator: Accelerator) -> TableWhere:
-    """Where measured GEMMs replace the closed form: fp8, poor forms, and the ridge of bf16."""
+    """Where measured GEMMs replace the closed form: fp8, where far better, the ridge of bf16."""
     where: dict[str, tuple[int, int]] = {}
     for dtype in DTYPES:
         own = [score for score in scores if score.dtype == dtype]
-        table = [score.median for score in own if score.what == WITHOUT_M]
-        if not table:
+        table = {score.m: score.median + score.p90 for score in own if score.what == WITHOUT_M}
+        taken = {score.m: score.median + score.p90 for score in reversed(own)}
+        form = sum(taken[m] for m in table)
+        if not table or sum(table.values()) >= form:
             continue
-        form = max(score.median for score in own[: len(table)])
         m = served_shapes(rows, accelerator, dtype)["m"]
-        if max(table) < form:
-            everywhere = dtype == "fp8" or form > POOR
-            where[dtype] = (int(m.min()), int(m.max())) if everywhere else RIDGE
+        everywhere = dtype == "fp8" or sum(table.values()) < FAR_BETTER * form
+        where[dtype] = (int(m.min()), int(m.max())) if everywhere else RIDGE
     return TableWhere(gemm=where)
 
 

@@ -14,9 +14,9 @@ from calibration.kernels.fits.robust import Fitted, Form, fit_form
 from calibration.kernels.fits.select import (
     column,
     good,
-    no_faster_than_memory,
     of_one_kernel,
     source_of,
+    weights_from_memory,
 )
 from models.gemm import gemm_s
 from models.hardware import Accelerator
@@ -69,7 +69,7 @@ def fit_gemm(
     Raises
     ------
     ModelError
-        If there are no rows, or too few.
+        If there are no rows of bf16, or too few of a type.
     """
     constants: dict[str, GemmConstants] = {}
     scores: list[Score] = []
@@ -85,8 +85,8 @@ def fit_gemm(
         constants[dtype] = fitted
         scores += [score for _, found in tried for score in found]
         scores += table_scores(used, dtype, fitted, accelerator)
-    if not constants:
-        raise ModelError("no usable rows of bf16 or fp8")
+    if "bf16" not in constants:
+        raise ModelError("no usable rows of bf16")
     return constants, scores
 
 
@@ -101,7 +101,7 @@ def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) ->
     low, high = SERVING_WIDTHS
     large = timed["n"].between(low, high) & timed["k"].between(low, high)
     large &= (timed["n"] * timed["k"] >= SERVING_WEIGHTS) & (timed["m"] <= LARGEST_M)
-    chosen = good(no_faster_than_memory(timed[large], accelerator), "gemm")
+    chosen = good(weights_from_memory(timed[large], accelerator), "gemm")
     shapes = len(chosen[list(SHAPE)].drop_duplicates())
     return chosen if shapes >= FEWEST_LARGE else good(timed, "gemm")
 

@@ -17,6 +17,9 @@ Floats = NDArray[np.float64]
 SOFT = 0.1
 """Relative error beyond which a row counts for less and less: a bad row cannot pull the fit."""
 
+CONVERGED = 1e-10
+"""Relative change at which a fit stops: the digits of a profile do not hang on the path to it."""
+
 SMALLEST, ZERO = 1e-9, 1e-6
 """Bound of every constant, and below what it is 0 as far as the rows can tell."""
 
@@ -115,6 +118,8 @@ def fit(
             x_scale=start,
             loss="soft_l1",
             f_scale=SOFT,
+            ftol=CONVERGED,
+            xtol=CONVERGED,
         )
     except (ValueError, np.linalg.LinAlgError) as error:
         raise ModelError(f"no constants fit {len(measured)} rows: {error}") from error

@@ -14,6 +14,9 @@ from models.hardware import Accelerator
 FEWEST_SHAPES = 4
 """Shapes it takes to hold out half of them."""
 
+FEW_TOKENS = 64
+"""Tokens of a step up to which reading weights takes longest."""
+
 UNSEEN_S = 1e-6
 """Traffic that takes less time than this does not show beside the launch of a kernel [s]."""
 
@@ -49,15 +52,17 @@ def beyond_cache(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     return rows[(rows["bytes"] > cache) | (rows["bytes"] < little)]
 
 
-def no_faster_than_memory(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
-    """Rows without those that came from the cache, where some took less time than memory needs.
+def weights_from_memory(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
+    """GEMMs whose weights came from memory.
 
-    Rows of no more bytes than nearly all of those came from it too.
+    Where most steps of few tokens took less time than memory needs, weights of that size, and
+    smaller ones, were found in the cache.
     """
-    fast = rows["bytes"] / rows["time_s"] > accelerator.memory_bandwidth_bytes_per_s
-    if fast.sum() <= 0.01 * len(rows):
-        return rows
-    return rows[rows["bytes"] > rows.loc[fast, "bytes"].quantile(0.95)]
+    octave = np.floor(np.log2(rows["n"] * rows["k"]))
+    few = rows["m"] <= FEW_TOKENS
+    rate = (rows["bytes"] / rows["time_s"])[few].groupby(octave[few]).median()
+    cached = rate.index[rate > accelerator.memory_bandwidth_bytes_per_s]
+    return rows[octave > cached.max()] if len(cached) else rows
 
 
 def shape_columns(rows: pd.DataFrame, *choices: Sequence[str]) -> list[str]:
