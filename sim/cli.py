@@ -118,7 +118,7 @@ def run(
 
                 todo = whole_run.prepare(scenario, file, out, perfetto, window, resume)
             document, said = whole_run.simulate_and_write(todo, stop, quiet)
-            _print(to_json(document) if as_json else run_report(document, *_screen(width)))
+            write_text(to_json(document) if as_json else run_report(document, *screen(width)))
     except KeyboardInterrupt as error:
         raise typer.Exit(_fail(str(error), stop.status) if error.args else stop.status) from None
     if todo.outputs and not (quiet and not stop.asked):
@@ -148,9 +148,9 @@ def explain(
 
     document = explaining.explain(load_scenario(file, overrides), batch=batch, context=context)
     if as_json:
-        _print(output.to_json(document))
+        write_text(output.to_json(document))
     else:
-        _print(explain_report(document, *_screen(width)))
+        write_text(explain_report(document, *screen(width)))
 
 
 @app.command()
@@ -180,7 +180,7 @@ def catalog(
         hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}"
         raise ModelError(f"unknown section, got '{section}'; {hint}", "catalog")
     asked = known if section is None else [section]
-    _print(catalog_report({name: rows(name) for name in asked}, *_screen(width), facts))
+    write_text(catalog_report({name: rows(name) for name in asked}, *screen(width), facts))
 
 
 @app.command()
@@ -192,7 +192,7 @@ def init(
     """Print a commented scenario file to start from."""
     from sim.scenario.template import commented_scenario
 
-    _print(commented_scenario(transformer, hardware, tp))
+    write_text(commented_scenario(transformer, hardware, tp))
 
 
 @app.command()
@@ -201,10 +201,11 @@ def schema() -> None:
     from sim.output import to_json
     from sim.scenario.template import json_schema
 
-    _print(to_json(json_schema()))
+    write_text(to_json(json_schema()))
 
 
-def _print(text: str) -> None:
+def write_text(text: str) -> None:
+    """Print a result on stdout; exits where its reader is gone."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -214,8 +215,8 @@ def _print(text: str) -> None:
         raise typer.Exit(BROKEN_PIPE) from None
 
 
-def _screen(width: int | None) -> tuple[int, bool]:
-    """Line width and whether to colour: a pipe gets plain text of a fixed width."""
+def screen(width: int | None) -> tuple[int, bool]:
+    """Line width, and whether to colour: a pipe gets plain text of a fixed width."""
     terminal = sys.stdout.isatty()
     usual = shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if terminal else PIPE_WIDTH
     return max(width or usual, NARROWEST), terminal
@@ -256,4 +257,4 @@ def _ready_streams() -> None:
     logging.getLogger("matplotlib").addHandler(logging.NullHandler())
 
 
-__all__ = ["app", "main"]
+__all__ = ["AsJson", "Width", "app", "main", "screen", "write_text"]

@@ -12,8 +12,11 @@ from pathlib import Path
 from sim.interrupts import held
 
 
-def obstacle(folder: Path, names: Iterable[str], scenario: Path) -> str | None:
-    """What is in the way of writing files of these names into a folder, if anything is."""
+def obstacle(folder: Path, names: Iterable[str], *inputs: Path) -> str | None:
+    """What is in the way of writing files of these names into a folder, if anything is.
+
+    None of them may be one of the ``inputs``, files that exist.
+    """
     try:
         places = (folder, *folder.absolute().parents)
         existing = next(path for path in places if path.exists() or path.is_symlink())
@@ -25,7 +28,7 @@ def obstacle(folder: Path, names: Iterable[str], scenario: Path) -> str | None:
                 return f"would replace the folder '{target}'"
             if target.exists() and not target.is_file():
                 return f"would replace the device '{target}'"
-            if target.exists() and target.samefile(scenario):
+            if target.exists() and any(target.samefile(path) for path in inputs):
                 return f"would replace the input file '{target}'"
         with held(), staged(folder) as staging:
             for name in names:

@@ -37,6 +37,7 @@ class Gain(NamedTuple):
 
 
 def stages() -> list[Stage]:
+    """Those stages that a scenario file replays."""
     return [
         Stage(
             row["scenario"],
@@ -47,6 +48,7 @@ def stages() -> list[Stage]:
             float(row["e2e_ms"]) / 1e3,
         )
         for row in _table("vllm_h100.csv")
+        if row["scenario"]
     ]
 
 

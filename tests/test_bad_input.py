@@ -134,7 +134,7 @@ def test_the_scenario_edited_below_is_good() -> None:
             "1: hardware.gpus: must be at least model.tp x model.replicas = 4, got 3",
         ),
         ("h100_sxm", "a100_80g_sxm", "4: model.weights: NVIDIA A100"),
-        ("h100_sxm", "l40s", "5: model.tp: "),
+        ("h100_sxm", "h100_pcie", "5: model.tp: "),
         ("weights: fp8\n  tp: 4", "tp: 1", "2: model: llama-3.1-70b does not fit"),
         ("kind: ngram", "kind: mtp", "22: strategies[2]"),
         ("alpha: 0.7", "tau: 4.5", "21: strategies[1].acceptance.tau: "),

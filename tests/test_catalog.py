@@ -118,8 +118,8 @@ def test_every_number_has_a_source(section: str) -> None:
         for where, constant in constants(data, name):
             assert len(constant["source"]) > 6, where
             assert not {"/", "TODO"} & set(constant["source"].split()), where
-        for row in data.get("residuals", []):
-            assert len(row["source"]) > 6, row
+    for row in (*catalog.residuals().steps, *catalog.residuals().prefill):
+        assert len(row.source) > 6, row
 
 
 def test_parameter_totals_match_the_published_sizes() -> None:
@@ -152,7 +152,7 @@ def test_unknown_names_suggest_the_nearest() -> None:
         catalog.hardware("h100_sxn")
     with pytest.raises(ModelError, match=r"did you mean 'llama-3\.1-70b'\?"):
         catalog.transformer("llama-3.1-70")
-    with pytest.raises(ModelError, match="unknown profile 'zzz'; must be one of h100_sxm"):
+    with pytest.raises(ModelError, match="unknown profile 'zzz'; must be one of a100_80g_sxm, "):
         catalog.profile("zzz")
     with pytest.raises(ModelError, match="unknown engine"):
         catalog.engine("vllm")

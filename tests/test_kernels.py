@@ -7,7 +7,7 @@ import math
 import by_hand
 import numpy as np
 import pytest
-from by_hand import BF16, BW, FP8, LLAMA_8B, LLAMA_70B
+from by_hand import BF16, BW, FP8, LLAMA_8B, LLAMA_70B, PROFILE
 
 from models import catalog
 from models.forward_pass import Attention
@@ -21,7 +21,7 @@ US = 1e6
 
 
 def kernels(gpu="h100_sxm"):
-    return Kernels(catalog.hardware(gpu), catalog.profile("h100_sxm"))
+    return Kernels(catalog.hardware(gpu), PROFILE)
 
 
 def us(seconds):
@@ -229,7 +229,7 @@ def tiled(wave_exponent=0.814, norm=3.363):
         TileStep(up_to_m=None, pad_rows=256, tile_rows=128, tile_columns=128),
     )
     exponents = {"wave_exponent": number(wave_exponent), "norm": number(norm)}
-    profile = catalog.profile("h100_sxm")
+    profile = PROFILE
     tile = Tiles(sms=132, steps=steps, **exponents)
     fp8 = profile.gemm["fp8"].model_copy(update={"tile": tile})
     return Kernels(H100.accelerator, profile.model_copy(update={"gemm": {"fp8": fp8}}))
@@ -290,7 +290,7 @@ def test_without_partial_waves_and_with_a_sharp_norm_only_padding_is_left():
 
 
 def attending(**constants):
-    profile = catalog.profile("h100_sxm").model_copy(update=constants)
+    profile = PROFILE.model_copy(update=constants)
     return Kernels(H100.accelerator, profile)
 
 

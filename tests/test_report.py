@@ -239,7 +239,8 @@ def test_figures_stand_under_the_title_and_a_narrow_line_keeps_its_text():
     ("section", "name", "expected"),
     [
         ("hardware", "h100_sxm", "79.1 GiB, 3.35 TB/s, peak TFLOP/s 990 bf16, 1979 fp8, 1979 int8"),
-        ("hardware", "l40s", "tp 1 only; 0.79 USD/h"),
+        ("hardware", "h100_pcie", "tp 1 only; 1.99 USD/h"),
+        ("hardware", "l40s", "PCIe 32 GB/s among up to 8 GPUs; 0.79 USD/h"),
         ("transformers", "llama-3.1-70b", "70.6 B parameters, 80 layers, 327680 KV bytes a token"),
         ("transformers", "glm-4.5-air", "8 of 128 + 1 shared experts a token, 1 MTP layer"),
         ("engines", "vllm_0.15", "(chains only); asynchronous: autoregressive, eagle, eagle3, mtp"),

@@ -33,25 +33,24 @@ NAMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_s": "queuein
 
 
 @contextlib.contextmanager
-def _style() -> Iterator[None]:
-    """Our own settings, not the user's; a glyph our font lacks is no reason to warn."""
+def blank() -> Iterator[Figure]:
+    """An empty figure in our own settings; a glyph our font lacks is no reason to warn."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         warnings.filterwarnings("ignore", message="Glyph .* missing")
-        yield
+        yield Figure()
 
 
 @contextlib.contextmanager
-def _drawing(
+def drawing(
     ax: Axes | None, height: float = 200, left: float = 44, top: float = 26
 ) -> Iterator[Axes]:
     """The caller's axes, or new ones of this height [px] with room for the legend below."""
     if ax is not None:
         yield ax
         return
-    with _style():
-        figure = Figure()
+    with blank() as figure:
         own = figure.add_axes((0, 0, 1, 1))
         yield own
         full = height + top + BOTTOM + axes.legend_height(own)
@@ -67,7 +66,7 @@ def save(figure: Figure, kind: str) -> bytes:
     """A figure as an ``svg`` or ``png`` file; the same picture gives the same bytes."""
     file = io.BytesIO()
     metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
-    with _style():
+    with blank():
         figure.savefig(file, format=kind, dpi=72 * DOTS_PER_PIXEL, metadata=metadata)
     return file.getvalue()
 
@@ -97,7 +96,7 @@ def latency_cdf(
     factor, unit = time_unit(curve[-2] for curve in curves.values())
     extremes = [np.array([*bounds.values()]), *(curve[[1, -2]] for curve in curves.values())]
     lo, hi = series.limits(extremes) or (1.0, 10.0)
-    with _drawing(ax) as ax:
+    with drawing(ax) as ax:
         entries: Entries = []
         for label, curve in curves.items():
             (line,) = ax.plot(curve * factor, series.SHARES, **look[label].style())
@@ -136,7 +135,7 @@ def latency_by_load(
     lo, hi = series.limits(v for line in lines.values() for v in line[1:5]) or (1e-3, 1e-2)
     factor, unit = time_unit([hi])
     bottom, top = 0.9 * factor * lo, 1.6 * factor * hi
-    with _drawing(ax) as ax:
+    with drawing(ax) as ax:
         entries: Entries = []
         for index, (label, line) in enumerate(lines.items()):
             style, colour = look[label].style(), look[label].colour
@@ -174,7 +173,7 @@ def throughput_by_speed(
     """
     lines = series.speed_lines(rows, key)
     look = look or looks(lines)
-    with _drawing(ax) as ax:
+    with drawing(ax) as ax:
         entries: Entries = []
         for label, (user, gpu) in lines.items():
             style = look[label].style() | ({} if key else {"linestyle": ""})
@@ -204,7 +203,7 @@ def stacked_bars(
     ax : Axes, optional
     """
     at, end = np.arange(len(rows), dtype=float), 1.02 * np.max(sum(parts.values()))
-    with _drawing(ax, BAR * len(rows), left=8, top=0) as ax:
+    with drawing(ax, BAR * len(rows), left=8, top=0) as ax:
         entries: Entries = []
         left = np.zeros(len(rows))
         for name, values in parts.items():
@@ -247,7 +246,7 @@ def over_time(
     look = look or looks(courses)
     last = max((float(c.edges[-1]) for c in courses.values() if c.edges.size), default=1.0)
     per_unit, unit = duration_unit(last)
-    with _drawing(ax) as ax:
+    with drawing(ax) as ax:
         entries: Entries = []
         for label, (edges, values) in courses.items():
             heights = np.append(values, values[-1:]) * (100 if name == "kv_use" else 1)
@@ -284,7 +283,7 @@ def by_window(
     factor, unit = time_unit([hi])
     last = max((float(starts[-1]) for starts, _ in lines.values() if starts.size), default=0.0)
     per_unit, clock = duration_unit(last)
-    with _drawing(ax) as ax:
+    with drawing(ax) as ax:
         entries: Entries = []
         for row, (label, (starts, values)) in zip(rows, lines.items(), strict=True):
             style = look[label].style() | {"markersize": 4}

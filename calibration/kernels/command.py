@@ -1,0 +1,211 @@
+"""What the verb ``calibrate`` does, between its options and its text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from calibration.kernels import aiconfigurator, check, plain, rows, vidur
+from calibration.kernels.device.run import Calibrated
+from calibration.kernels.fits.held_out import Score
+from calibration.kernels.output import table_of
+from calibration.kernels.profile import fit_profile
+from calibration.kernels.shipped import calibrate_shipped, shipped
+from models import catalog
+from models.hardware import Accelerator
+from models.profile import Profile, Provenance
+from models.schema import ModelError
+from models.strict_yaml import InputError
+from sim.manifest import speccast_version
+from sim.staging import staged
+
+FOLDER = Path(catalog.__file__).parent / "profiles"
+
+
+class Source(NamedTuple):
+    """Which timed kernels to fit: a system and engine of the tables, or files and their GPU."""
+
+    system: str | None
+    engine: str | None
+    files: tuple[Path, ...] = ()
+    gpu: str | None = None
+
+    @property
+    def command(self) -> str:
+        """The command line that names it."""
+        if self.files:
+            given = "".join(f" --rows {path.name}" for path in self.files)
+            return f"speccast calibrate kernels{given} --gpu {self.gpu}"
+        return f"speccast calibrate kernels --system {self.system} --engine {self.engine}"
+
+
+class Fitted(NamedTuple):
+    """A profile, errors of the forms that were tried, and all rows with their flags."""
+
+    profile: Profile
+    scores: Sequence[Score]
+    rows: pd.DataFrame
+
+
+def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fitted:
+    """Read, check and fit timed kernels.
+
+    Parameters
+    ----------
+    source : Source
+    out : Path, optional
+        File of the profile, which gives it its name and a table beside it; without one it has the
+        name of the accelerator.
+    date : str, optional
+        Of the profile; default today.
+
+    Raises
+    ------
+    InputError
+        If a file, or an option that should say what it was timed on, is wrong.
+    ModelError
+        If there are no such tables, or too few usable rows.
+    RuntimeError
+        If the tables are not installed.
+    """
+    accelerator, timed = _read(source)
+    engine = source.engine and source.engine.replace("/", " ")
+    package = "timings of one's own"
+    if not source.files:
+        package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
+    return _fitted(timed, accelerator, out, _date(date), package, source.command, engine)
+
+
+def fit_device(measured: Calibrated, out: Path, options: str) -> Fitted:
+    """Fit a profile to the kernels timed on the device at hand.
+
+    Parameters
+    ----------
+    measured : Calibrated
+    out : Path
+        File of the profile.
+    options : str
+        Those of the command line, for the record.
+    """
+    return _fitted(
+        *(measured.rows, measured.accelerator, out, _date(None), "torch on the device"),
+        f"speccast calibrate device {options}",
+    )
+
+
+def _fitted(
+    timed: pd.DataFrame,
+    accelerator: Accelerator,
+    out: Path | None,
+    date: str,
+    package: str,
+    command: str,
+    engine: str | None = None,
+) -> Fitted:
+    checked = check.flag(timed, accelerator)
+    if engine is None:
+        engines = checked[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
+        engine = ", ".join(sorted({name.strip() for name in engines} - {""})) or "not said"
+    profile, scores = fit_profile(
+        checked,
+        accelerator,
+        name=accelerator.name if out is None else out.stem,
+        engine=engine,
+        date=date,
+        source=f"kernels of {accelerator.title}: {package}, {engine}",
+        provenance=Provenance(package=package, speccast=speccast_version(), command=command),
+        table=None if out is None else table_of(out).name,
+    )
+    return Fitted(profile, scores, checked)
+
+
+def write_shipped(date: str | None = None) -> list[Path]:
+    """Write the profiles of the catalogue anew, without rows beside them.
+
+    Returns
+    -------
+    list of Path
+        The files.
+    """
+    with staged(FOLDER) as scratch:
+        written = calibrate_shipped(scratch, speccast=speccast_version(), date=_date(date))
+        return [path.replace(FOLDER / path.name) for path, _, _ in written]
+
+
+def _date(asked: str | None) -> str:
+    if asked is None:
+        return datetime.date.today().isoformat()
+    try:
+        return datetime.date.fromisoformat(asked).isoformat()
+    except ValueError:
+        raise InputError("", None, "--date", f"must be as in 2026-01-31, got '{asked}'") from None
+
+
+def _read(source: Source) -> tuple[Accelerator, pd.DataFrame]:
+    if source.files:
+        if source.system is not None or source.engine is not None:
+            raise InputError("", None, "--rows", "excludes --system and --engine")
+        if source.gpu is None:
+            raise InputError("", None, "--gpu", "--rows needs the GPU they were timed on")
+        accelerator = catalog.hardware(source.gpu)
+        parts = [_file(path, accelerator.name) for path in source.files]
+        return accelerator, rows.join(parts)
+    if source.gpu is not None:
+        raise InputError("", None, "--gpu", "goes with --rows; --system names its own")
+    assert source.system is not None and source.engine is not None
+    engine, separator, release = source.engine.partition("/")
+    if not separator:
+        raise InputError("", None, "--engine", f"must be as in vllm/0.24.0, got '{source.engine}'")
+    timed = aiconfigurator.read(source.system, engine, release)
+    return accelerator_of(source.system), timed
+
+
+def accelerator_of(system: str) -> Accelerator:
+    """Accelerator of a system of the tables; ModelError where the catalogue has none."""
+    named = {one.system: one.name for one in shipped()}
+    name = named.get(system, system)
+    if name not in catalog.names("hardware"):
+        raise ModelError(f"the catalogue has no accelerator for the tables of '{system}'")
+    return catalog.hardware(name)
+
+
+def _file(path: Path, gpu: str) -> pd.DataFrame:
+    """Rows of our own columns or of Vidur's; a row of our own may name its device."""
+    if path.suffix != ".parquet" and _is_vidur(path):
+        return vidur.read(path, gpu)
+    read = plain.read(path)
+    return read.assign(device=read["device"].where(read["device"] != "", gpu))
+
+
+def _is_vidur(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return "time_stats." in file.readline()
+    except OSError:
+        return False
+
+
+def listing(system: str | None) -> list[tuple[str, str, list[str]]]:
+    """System, engine version and operations of the tables that a profile can be fitted to."""
+    systems = aiconfigurator.systems() if system is None else [system]
+    found = ((name, aiconfigurator.versions(name)) for name in systems)
+    return [
+        (name, version, operations)
+        for name, versions in found
+        for version, operations in versions.items()
+        if "gemm" in operations
+    ]
+
+
+def as_json(fitted: Fitted) -> dict[str, Any]:
+    """What ``calibrate kernels --json`` prints: ``profile``, ``held_out`` and ``flagged``."""
+    return {
+        "profile": fitted.profile.model_dump(mode="json", exclude_none=True),
+        "held_out": [score._asdict() for score in fitted.scores],
+        "flagged": check.flag_summary(fitted.rows).to_dict("records"),
+    }

@@ -1,0 +1,1 @@
+"""Fits of the closed forms of ``models.kernels`` to timed kernels, one module an operation."""

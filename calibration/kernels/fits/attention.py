@@ -1,0 +1,177 @@
+"""Fits of attention: decode by its traffic, prefill and verification by their arithmetic too."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibration.kernels.fits import held_out
+from calibration.kernels.fits.held_out import Score
+from calibration.kernels.fits.robust import Fitted, Form, fit_form
+from calibration.kernels.fits.select import (
+    beyond_cache,
+    column,
+    good,
+    of_one_kernel,
+    of_usual_heads,
+    shape_columns,
+    source_of,
+)
+from models.hardware import Accelerator
+from models.profile import (
+    AttentionConstants,
+    PrefillAttentionConstants,
+    VerifyAttentionConstants,
+)
+from models.schema import KvDtype, ModelError
+
+Floats = NDArray[np.float64]
+US = 1e-6
+
+SHORTEST = 128
+"""Tokens a sequence attends to from which a call is more than its launch."""
+
+LARGEST_BATCH = 512
+WIDEST_VERIFY = 64
+FEWEST_COMPUTE_BOUND = 5
+KV_DTYPES: tuple[KvDtype, ...] = ("bf16", "fp8")
+
+SHAPES = (("heads", "kv_heads"), ("batch", "query_tokens", "context_tokens"))
+"""What is held out together: heads, or where all rows have the same ones, the lengths."""
+
+
+class AttentionFit(NamedTuple):
+    """Constants of attention, and how far they are off on rows the fit has not seen."""
+
+    decode: dict[KvDtype, AttentionConstants]
+    prefill: PrefillAttentionConstants
+    verify: VerifyAttentionConstants | None
+    scores: list[Score]
+
+
+def fit_attention(rows: pd.DataFrame, accelerator: Accelerator) -> AttentionFit:
+    """Constants of decode attention by KV type, of prompts, and of verification where timed.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Timed kernels; those flagged, and other head dimensions than 128, are left out.
+    accelerator : Accelerator
+
+    Notes
+    -----
+    The launch is that of decode attention: a layer starts one kernel for all its sequences.
+
+    Raises
+    ------
+    ModelError
+        If no decode or no prefill rows are left, or too few.
+    """
+    usual = of_usual_heads(good(rows, "attention"))
+    decode: dict[KvDtype, AttentionConstants] = {}
+    scores: list[Score] = []
+    for kv in KV_DTYPES:
+        used = decode_rows(usual[usual["kv_dtype"] == kv], accelerator)
+        if len(used):
+            form = _decode_form(accelerator)
+            found, score = _fit(form, used, kv, used["batch"])
+            about = source_of(used), _lengths(used, "context_tokens")
+            decode[kv] = AttentionConstants(
+                memory=found.constant(0, *about), launch_us=found.constant(1, *about)
+            )
+            scores.append(score)
+    if not decode:
+        raise ModelError("no usable rows of decode")
+    kv, constants = next(iter(decode.items()))
+    cached = usual[usual["kv_dtype"] == kv]
+    prefill, of_prefill = _fit_prefill(cached, accelerator, constants, kv)
+    verify, of_verify = _fit_verify(cached, accelerator, constants, kv)
+    return AttentionFit(decode, prefill, verify, [*scores, *of_prefill, *of_verify])
+
+
+def decode_rows(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
+    """One query token a sequence against a context whose KV comes from memory."""
+    attended = rows["context_tokens"] + rows["query_tokens"]
+    decode = (rows["query_tokens"] == 1) & (attended >= SHORTEST)
+    used = rows[decode & (rows["batch"] <= LARGEST_BATCH)]
+    return beyond_cache(of_one_kernel(used), accelerator)
+
+
+def _decode_form(accelerator: Accelerator) -> Form:
+    bandwidth = accelerator.memory_bandwidth_bytes_per_s
+
+    def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
+        return np.asarray(column(rows, "bytes") / (values[0] * bandwidth) + values[1] * US)
+
+    return Form("decode", (0.8, 10.0), seconds)
+
+
+def _fit_prefill(
+    rows: pd.DataFrame, accelerator: Accelerator, decode: AttentionConstants, kv: KvDtype
+) -> tuple[PrefillAttentionConstants, list[Score]]:
+    """Arithmetic and traffic one after the other."""
+    prompts = (rows["context_tokens"] == 0) & (rows["query_tokens"] >= SHORTEST)
+    used = of_one_kernel(rows[prompts])
+    if used.empty:
+        raise ModelError("no usable rows of prefill")
+    bandwidth, peak = accelerator.memory_bandwidth_bytes_per_s, accelerator.peak_flops["bf16"]
+    launch_s = decode.launch_us.value * US
+
+    def seconds(values: Floats, of: pd.DataFrame) -> Floats:
+        compute = column(of, "flops") / (values[0] * peak)
+        return np.asarray(compute + column(of, "bytes") / (values[1] * bandwidth) + launch_s)
+
+    form = Form("prefill", (0.6, 0.4), seconds)
+    found, score = _fit(form, used, kv, used["batch"] * used["query_tokens"])
+    about = source_of(used), _lengths(used, "query_tokens")
+    constants = PrefillAttentionConstants(
+        compute=found.constant(0, *about), memory=found.constant(1, *about)
+    )
+    return constants, [score]
+
+
+def _fit_verify(
+    rows: pd.DataFrame, accelerator: Accelerator, decode: AttentionConstants, kv: KvDtype
+) -> tuple[VerifyAttentionConstants | None, list[Score]]:
+    """Compute of several query tokens against a context, where it shows beside reading the KV."""
+    several = rows["query_tokens"].between(2, WIDEST_VERIFY) & (rows["context_tokens"] > 0)
+    used = of_one_kernel(rows[several])
+    if used.empty:
+        return None, []
+    bandwidth, peak = accelerator.memory_bandwidth_bytes_per_s, accelerator.peak_flops["bf16"]
+    memory, launch_s = decode.memory.value, decode.launch_us.value * US
+
+    def seconds(values: Floats, of: pd.DataFrame) -> Floats:
+        compute = column(of, "flops") / (values[0] * peak)
+        read = column(of, "bytes") / (memory * bandwidth)
+        return np.asarray(np.maximum(read, compute) + launch_s)
+
+    form = Form("verification", (0.2,), seconds)
+    found, score = _fit(form, used, kv, used["batch"] * used["query_tokens"])
+    compute_s = column(used, "flops") / (found.values[0] * peak)
+    bound = compute_s > column(used, "bytes") / (memory * bandwidth)
+    if bound.sum() < FEWEST_COMPUTE_BOUND:
+        return None, [score]
+    about = source_of(used), _lengths(used, "query_tokens")
+    return VerifyAttentionConstants(compute=found.constant(0, *about)), [score]
+
+
+def _fit(
+    form: Form, rows: pd.DataFrame, kv: KvDtype, tokens: pd.Series[int]
+) -> tuple[Fitted, Score]:
+    shape = shape_columns(rows, *SHAPES)
+    predicted = held_out.predicted_unseen(form, rows, shape)
+    reach = (int(tokens.min()), int(tokens.max()))
+    measured = column(rows, "time_s")
+    score = held_out.of_times("attention", kv, form.name, measured, predicted, reach)
+    return fit_form(form, rows, shape), score
+
+
+def _lengths(rows: pd.DataFrame, of: str) -> str:
+    head_dim, batch = rows["head_dim"].iloc[0], rows["batch"]
+    what = of.replace("_", " ")
+    reach = f"{what} {rows[of].min()}-{rows[of].max()}, batch {batch.min()}-{batch.max()}"
+    return f"{len(rows)} rows, head dimension {head_dim}, {reach}"

@@ -1,0 +1,149 @@
+"""Fit of dense GEMMs: the roofline of three constants, with tiles where they explain more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from calibration.kernels.fits import held_out
+from calibration.kernels.fits.devices import STREAMING_MULTIPROCESSORS
+from calibration.kernels.fits.held_out import Score
+from calibration.kernels.fits.interpolation import table_scores
+from calibration.kernels.fits.robust import Fitted, Form, fit_form
+from calibration.kernels.fits.select import (
+    column,
+    good,
+    of_one_kernel,
+    source_of,
+    weights_from_memory,
+)
+from models.gemm import gemm_s
+from models.hardware import Accelerator
+from models.profile import GemmConstants, Tiles, TileStep
+from models.schema import Constant, Dtype, ModelError
+
+Floats = NDArray[np.float64]
+
+DTYPES: tuple[Dtype, ...] = ("bf16", "fp8")
+SHAPE = ("n", "k")
+SERVING_WIDTHS = (1024, 16384)
+SERVING_WEIGHTS = 2e6
+LARGEST_M = 4352
+"""Shapes that count: those of the layers of served transformers, up to a full prefill step."""
+
+FEWEST_LARGE = 8
+
+ALIGNED = 16
+"""Multiple that engines pad fp8 steps to; tables have few other m, each just past a tile."""
+
+PLAIN, TILED = "roofline", "roofline with tiles"
+
+TILE_STEPS = (
+    TileStep(up_to_m=64, pad_rows=64, tile_rows=64, tile_columns=64),
+    TileStep(up_to_m=128, pad_rows=64, tile_rows=64, tile_columns=128),
+    TileStep(up_to_m=None, pad_rows=256, tile_rows=128, tile_columns=128),
+)
+"""CUTLASS tiles of vLLM's fp8 GEMM on Hopper; above 128 rows two of them make a cluster."""
+
+
+def fit_gemm(
+    rows: pd.DataFrame, accelerator: Accelerator
+) -> tuple[dict[str, GemmConstants], list[Score]]:
+    """Constants of each type the device computes in, and how far each form is off.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Timed kernels; those flagged are left out.
+    accelerator : Accelerator
+        Its peak rates and bandwidth are what the efficiencies are shares of.
+
+    Returns
+    -------
+    constants : dict
+        By type; ``tile`` only where it brings the held-out error down.
+    scores : list of Score
+        The first of a type are those of the form that was taken; interpolation comes last.
+
+    Raises
+    ------
+    ModelError
+        If there are no rows of bf16, or too few of a type.
+    """
+    constants: dict[str, GemmConstants] = {}
+    scores: list[Score] = []
+    for dtype in DTYPES:
+        used = served_shapes(rows, accelerator, dtype)
+        if used.empty:
+            continue
+        forms = [_form(PLAIN, accelerator, dtype)]
+        if dtype == "fp8" and accelerator.name in STREAMING_MULTIPROCESSORS:
+            forms.append(_form(TILED, accelerator, dtype))
+        tried = sorted(((form, _scores(form, used, dtype)) for form in forms), key=_total)
+        fitted = _fitted(fit_form(tried[0][0], used, SHAPE), used, accelerator)
+        constants[dtype] = fitted
+        scores += [score for _, found in tried for score in found]
+        scores += table_scores(used, dtype, fitted, accelerator)
+    if "bf16" not in constants:
+        raise ModelError("no usable rows of bf16")
+    return constants, scores
+
+
+def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) -> pd.DataFrame:
+    """Rows of large layers; all of them where there are too few (small transformers)."""
+    if dtype not in accelerator.peak_flops:
+        return rows[:0]
+    timed = rows[(rows["operation"] == "gemm") & (rows["dtype"] == dtype) & (rows["time_s"] > 0)]
+    timed = of_one_kernel(timed)
+    if dtype == "fp8":
+        timed = timed[(timed["m"] % ALIGNED == 0) | (timed["m"] < ALIGNED)]
+    low, high = SERVING_WIDTHS
+    large = timed["n"].between(low, high) & timed["k"].between(low, high)
+    large &= (timed["n"] * timed["k"] >= SERVING_WEIGHTS) & (timed["m"] <= LARGEST_M)
+    chosen = good(weights_from_memory(timed[large], accelerator), "gemm")
+    shapes = len(chosen[list(SHAPE)].drop_duplicates())
+    return chosen if shapes >= FEWEST_LARGE else good(timed, "gemm")
+
+
+def form_name(constants: GemmConstants) -> str:
+    """Name under which the form with these constants is scored."""
+    return PLAIN if constants.tile is None else TILED
+
+
+def _form(name: str, accelerator: Accelerator, dtype: Dtype) -> Form:
+    """The form of ``models.gemm`` with constants yet to be found."""
+
+    def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
+        constants = _constants([Constant(value=float(v), source="") for v in values], accelerator)
+        m, n, k = (column(rows, size) for size in "mnk")
+        return gemm_s(constants, accelerator, m, n, k, dtype)
+
+    start = (0.5, 0.8, 5.0, 0.8, 3.0) if name == TILED else (0.6, 0.8, 5.0)
+    return Form(name, start, seconds, held_out.by_octave_of_m)
+
+
+def _scores(form: Form, rows: pd.DataFrame, dtype: str) -> list[Score]:
+    predicted = held_out.predicted_unseen(form, rows, SHAPE)
+    return held_out.by_range("gemm", dtype, form.name, rows, predicted)
+
+
+def _total(tried: tuple[Form, list[Score]]) -> float:
+    return sum(score.median + score.p90 for score in tried[1])
+
+
+def _fitted(found: Fitted, rows: pd.DataFrame, accelerator: Accelerator) -> GemmConstants:
+    shapes, m = len(rows[list(SHAPE)].drop_duplicates()), rows["m"]
+    about = source_of(rows), f"{len(rows)} rows of {shapes} (n, k) shapes, m {m.min()}-{m.max()}"
+    each = [found.constant(index, *about) for index in range(len(found.values))]
+    return _constants(each, accelerator)
+
+
+def _constants(each: list[Constant], accelerator: Accelerator) -> GemmConstants:
+    compute, memory, launch_us, *of_tiles = each
+    tile = None
+    if of_tiles:
+        exponent, norm = of_tiles
+        sms = STREAMING_MULTIPROCESSORS[accelerator.name]
+        tile = Tiles(sms=sms, steps=TILE_STEPS, wave_exponent=exponent, norm=norm)
+    return GemmConstants(compute=compute, memory=memory, launch_us=launch_us, tile=tile)

@@ -1,0 +1,102 @@
+"""The profiles of the catalogue, and how they come from NVIDIA's tables."""
+
+from __future__ import annotations
+
+import datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import NamedTuple
+
+from calibration.kernels import aiconfigurator
+from calibration.kernels.check import flag
+from calibration.kernels.fits.held_out import Score
+from calibration.kernels.profile import fit_profile
+from calibration.kernels.profile_file import write_profile
+from models import catalog
+from models.profile import Profile, Provenance
+
+
+class Shipped(NamedTuple):
+    """One profile: named like its GPU, from the tables of one engine version on one system."""
+
+    name: str
+    system: str
+    engine: str
+    version: str
+
+
+class Calibrated(NamedTuple):
+    """One profile written: its file, the profile itself, and the errors of its fits."""
+
+    path: Path
+    profile: Profile
+    scores: list[Score]
+
+
+def shipped() -> list[Shipped]:
+    """Profiles of the catalogue that come from NVIDIA's tables."""
+    return [
+        Shipped("h100_sxm", "h100_sxm", "vllm", "0.24.0"),
+        Shipped("h200_sxm", "h200_sxm", "vllm", "0.24.0"),
+        Shipped("a100_80g_sxm", "a100_sxm", "vllm", "0.14.0"),
+        Shipped("l40s", "l40s", "vllm", "0.24.0"),
+        Shipped("b200_sxm", "b200_sxm", "vllm", "0.24.0"),
+    ]
+
+
+def calibrate(one: Shipped, *, date: str, speccast: str) -> tuple[Profile, list[Score]]:
+    """Profile of one GPU from NVIDIA's tables, and the errors of its fits.
+
+    Parameters
+    ----------
+    one : Shipped
+    date, speccast : str
+        Day and version that stand in the profile.
+
+    Raises
+    ------
+    ModelError
+        If there are no such tables.
+    RuntimeError
+        If the package of the tables is not installed.
+    """
+    accelerator = catalog.hardware(one.name)
+    rows = flag(aiconfigurator.read(one.system, one.engine, one.version), accelerator)
+    package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
+    return fit_profile(
+        rows,
+        accelerator,
+        name=one.name,
+        engine=f"{one.engine} {one.version}",
+        date=date,
+        source=f"NVIDIA {package}, kernel tables of {one.system}, {one.engine} {one.version}",
+        provenance=Provenance(
+            package=package,
+            speccast=speccast,
+            command=f"speccast calibrate kernels --system {one.system}"
+            f" --engine {one.engine}/{one.version}",
+        ),
+    )
+
+
+def calibrate_shipped(
+    folder: str | Path, *, speccast: str, date: str | None = None
+) -> list[Calibrated]:
+    """Write every profile of the catalogue into a folder.
+
+    Parameters
+    ----------
+    folder : path
+    speccast : str
+        Version that stands in the profiles.
+    date : str, optional
+        Day that stands in them, by default today.
+    """
+    day = date or datetime.date.today().isoformat()
+    written = []
+    for one in shipped():
+        profile, scores = calibrate(one, date=day, speccast=speccast)
+        path = Path(folder) / f"{one.name}.yaml"
+        write_profile(profile, path)
+        written.append(Calibrated(path, profile, scores))
+    return written

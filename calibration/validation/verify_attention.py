@@ -1,0 +1,57 @@
+"""Attention of several query tokens against a context: published kernel times and predictions.
+
+No table of kernels has it, so these few figures are all there is until a GPU is at hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from calibration.kernels import predict, rows
+from models import catalog
+
+BYTES = 2.0
+"""Of every element: the figures are for a 16-bit KV cache."""
+
+
+def read_published(path: str | Path) -> pd.DataFrame:
+    """Published calls of a CSV file as timed kernels, their traffic that of the KV cache alone.
+
+    Parameters
+    ----------
+    path : path-like
+        Columns ``hardware`` (catalogue name), ``kernel``, ``batch``, ``query_tokens``,
+        ``context_tokens``, ``heads``, ``kv_width`` and ``pair_width`` (elements cached a token, and
+        elements a query head multiplies for each), ``time_us``, ``source``.
+    """
+    raw = pd.read_csv(path)
+    query, context = raw["query_tokens"], raw["context_tokens"]
+    pairs = query * context + query * (query + 1) / 2
+    return rows.frame(
+        "attention",
+        device=raw["hardware"],
+        kernel=raw["kernel"],
+        dtype="bf16",
+        kv_dtype="bf16",
+        batch=raw["batch"],
+        query_tokens=query,
+        context_tokens=context,
+        heads=raw["heads"],
+        bytes=BYTES * raw["batch"] * (context + query) * raw["kv_width"],
+        flops=2.0 * raw["batch"] * raw["heads"] * raw["pair_width"] * pairs,
+        time_s=raw["time_us"] * 1e-6,
+        source=raw["source"],
+    )
+
+
+def predicted_s(published: pd.DataFrame) -> np.ndarray:
+    """Time of every call by the profile of its device in the catalogue [s], shape (calls,)."""
+    found = np.zeros(len(published))
+    for device, part in published.groupby("device"):
+        accelerator = catalog.hardware(str(device))
+        profile = catalog.profile(accelerator.profile)
+        found[part.index] = predict.seconds(part, profile, accelerator)
+    return found

@@ -1,0 +1,300 @@
+"""The verb ``calibrate``: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from timed_rows import H100, PROFILE, enough_to_fit
+
+from calibration.kernels import command, output, rows, shipped
+from models import catalog
+from sim import cli, experiment, verbs
+from sim.scenario.load import load_scenario
+
+SCENARIO = """\
+hardware: {{profile: {profile}}}
+model: {{transformer: llama-3.1-8b}}
+workload:
+  arrivals: {{kind: poisson, rate_per_s: 4}}
+  requests: 20
+  streams:
+    - prompt_tokens: {{kind: fixed, value: 100}}
+      output_tokens: {{kind: fixed, value: 20}}
+strategies: [{{kind: autoregressive}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def declared(monkeypatch):
+    """The verb as an installed package declares it."""
+    verb = EntryPoint("calibrate", "calibration.cli:app", verbs.GROUP)
+
+    def found(group: str, name: str | None = None) -> list[EntryPoint]:
+        return [verb] if group == verbs.GROUP and name in (None, verb.name) else []
+
+    monkeypatch.setattr(verbs, "entry_points", found)
+
+
+@pytest.fixture
+def speccast(capsys):
+    """Run the command line in this process: status, stdout, stderr."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            cli.main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(left.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def timings(tmp_path_factory) -> Path:
+    """A CSV of our own columns, one row of it far too slow."""
+    timed = enough_to_fit()
+    timed.loc[5, "time_s"] *= 20
+    path = tmp_path_factory.mktemp("timed") / "timed.csv"
+    filled = timed.drop(columns=["flag", "source", "spread"])
+    filled.loc[:, (filled != 0).any()].to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(timings, tmp_path_factory) -> Path:
+    """A profile fitted to it, its rows beside it."""
+    path = tmp_path_factory.mktemp("fitted") / "mine.yaml"
+    found = command.fit(command.Source(None, None, (timings,), "h100_sxm"), path, "2026-11-29")
+    output.write(found.profile, found.rows, path)
+    return path
+
+
+def test_pyproject_declares_the_verb():
+    text = (Path(cli.__file__).parent.parent / "pyproject.toml").read_text("utf-8")
+    assert '[project.entry-points."speccast.verbs"]\ncalibrate = "calibration.cli:app"' in text
+
+
+def test_listing_the_verb_loads_no_numeric_library():
+    code = (
+        "import sys, calibration.cli\n"
+        "heavy = {'scipy', 'pandas', 'matplotlib', 'torch'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+
+
+def test_kernels_prints_errors_constants_and_what_was_left_out(speccast, timings, tmp_path):
+    out = tmp_path / "mine.yaml"
+    status, text, said = speccast(
+        "calibrate", "kernels", "--rows", timings, "--gpu", "h100_sxm", "--out", out
+    )
+    assert (status, said) == (0, f"wrote {out}, {out.with_suffix('.parquet')}\n")
+    for told in ("held-out", "decode", "verify", "prefill", "gemm.bf16.compute", "roofline"):
+        assert told in text
+    assert "2x off the roofline" in text
+    assert catalog.profile(str(out)).name == "mine"
+    assert catalog.profile(str(out)).table == "mine.parquet"
+
+
+def test_fitted_constants_are_those_the_rows_were_made_with(fitted):
+    found = catalog.profile(str(fitted))
+    for name in ("compute", "memory"):
+        constant = getattr(found.gemm["bf16"], name)
+        assert constant.value == pytest.approx(getattr(PROFILE.gemm["bf16"], name).value, rel=0.05)
+        assert constant.se is not None
+    assert found.provenance is not None
+    assert found.provenance.command == "speccast calibrate kernels --rows timed.csv --gpu h100_sxm"
+
+
+def test_all_rows_lie_beside_the_profile_with_the_reason_of_those_left_out(fitted):
+    timed = rows.read(fitted.with_suffix(".parquet"))
+    assert len(timed) == len(enough_to_fit())
+    assert timed["flag"][5] == "2x off the roofline"
+
+
+def test_a_written_profile_serves_a_what_if(fitted, tmp_path):
+    path = tmp_path / "whatif.yaml"
+    path.write_text(SCENARIO.format(profile=fitted), "utf-8")
+    (row,) = experiment.run(load_scenario(path)).document["rows"]
+    assert row["tpot_s"]["mean"] > 0
+
+
+def test_kernels_as_json_holds_profile_scores_and_flags(speccast, timings):
+    status, text, said = speccast(
+        *("calibrate", "kernels", "--rows", timings, "--gpu", "h100_sxm", "--json")
+    )
+    document = json.loads(text)
+    assert (status, said) == (0, "")
+    assert {"profile", "held_out", "flagged"} == set(document)
+    assert document["profile"]["device"] == "h100_sxm"
+    assert {"operation", "dtype", "what", "m", "median", "p90"} <= set(document["held_out"][0])
+    assert document["flagged"][0]["flag"] == "2x off the roofline"
+
+
+def test_an_existing_profile_is_replaced_and_an_input_never(speccast, timings, tmp_path):
+    arguments = ("calibrate", "kernels", "--rows", timings, "--gpu", "h100_sxm", "--out")
+    out = tmp_path / "mine.yaml"
+    out.write_text("old", "utf-8")
+    assert speccast(*arguments, out)[0] == 0
+    assert out.read_text("utf-8") != "old"
+    own = tmp_path / "own.parquet"
+    rows.write(enough_to_fit(), own)
+    before = own.read_bytes()
+    status, text, said = speccast(
+        *("calibrate", "kernels", "--rows", own, "--gpu", "h100_sxm"),
+        *("--out", own.with_suffix(".yaml")),
+    )
+    assert (status, text) == (2, "")
+    assert "would replace the input file" in said
+    assert own.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--rows", "none.csv", "--gpu", "h100_sxm"], "none.csv: no such file"),
+        (["--rows", "none.csv"], "--gpu: --rows needs the GPU"),
+        (["--rows", "none.csv", "--gpu", "h10_sxm"], "did you mean 'h100_sxm'?"),
+        (["--rows", "none.csv", "--system", "h100_sxm"], "--rows: excludes"),
+        (["--system", "h100_sxm", "--engine", "vllm"], "must be as in vllm/0.24.0, got 'vllm'"),
+        (["--system", "h100_sxm", "--engine", "vllm/0.24.0", "--gpu", "l40s"], "--gpu: goes with"),
+        (["--rows", "{timings}", "--gpu", "h100_sxm", "--out", "mine.txt"], "must end in .yaml"),
+        (["--rows", "{timings}", "--gpu", "h100_sxm", "--date", "yesterday"], "got 'yesterday'"),
+    ],
+)
+def test_bad_options_are_refused_in_one_line(speccast, timings, arguments, said):
+    given = [timings if argument == "{timings}" else argument for argument in arguments]
+    status, text, error = speccast("calibrate", "kernels", *given)
+    assert (status, text) == (2, "")
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_bad_input_leaves_nothing_written(speccast, timings, tmp_path):
+    bad = tmp_path / "bad.csv"
+    bad.write_text(timings.read_text("utf-8").replace("gemm,", "gem,", 1), "utf-8")
+    out = tmp_path / "out" / "mine.yaml"
+    status, _, said = speccast(
+        "calibrate", "kernels", "--rows", bad, "--gpu", "h100_sxm", "--out", out
+    )
+    assert status == 2
+    assert "bad.csv:2: operation" in said
+    assert not out.parent.exists()
+
+
+def test_tables_that_are_not_installed_are_a_failure_that_names_the_extra(speccast, monkeypatch):
+    monkeypatch.setattr(command.aiconfigurator, "find_spec", lambda name: None)
+    for arguments in ([], ["--system", "h100_sxm", "--engine", "vllm/0.24.0"]):
+        status, text, said = speccast("calibrate", "kernels", *arguments)
+        assert (status, text) == (1, "")
+        assert "pip install 'speccast[tables]'" in said
+
+
+def test_without_a_system_it_lists_what_the_tables_hold(speccast, monkeypatch):
+    tables = {"vllm/0.24.0": ["gemm", "attention"], "nccl/2.27": ["all_reduce"]}
+    monkeypatch.setattr(command.aiconfigurator, "systems", lambda: ["h100_sxm", "l40s"])
+    monkeypatch.setattr(command.aiconfigurator, "versions", lambda system: tables)
+    status, text, _ = speccast("calibrate", "kernels")
+    assert status == 0
+    assert text.count("vllm/0.24.0") == 2
+    assert "gemm, attention" in text
+    assert "nccl" not in text
+
+
+def test_show_prints_constants_with_sources_and_how_to_get_the_figure(speccast):
+    status, text, said = speccast("calibrate", "show", "h100_sxm")
+    assert (status, said) == (0, "")
+    for told in ("gemm.bf16.compute", "gemm.fp8.launch_us", "[1]", "se", "Holds for"):
+        assert told in text
+    assert "No figure" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_show_fits_a_narrow_screen(speccast, fitted):
+    _, text, _ = speccast("calibrate", "show", fitted, "--width", 60)
+    assert max(map(len, text.splitlines())) <= 60
+
+
+def test_show_draws_measured_against_fitted(speccast, fitted, tmp_path):
+    pictures = []
+    for name in ("one.svg", "two.svg"):
+        path = tmp_path / name
+        status, text, said = speccast("calibrate", "show", fitted, "--figure", path)
+        assert (status, said) == (0, f"wrote {path}\n")
+        assert "measured / fitted" in text
+        pictures.append(path.read_bytes())
+    assert pictures[0] == pictures[1]
+    assert b"Decode attention" in pictures[0]
+
+
+def test_show_as_json_is_the_profile(speccast, fitted):
+    status, text, _ = speccast("calibrate", "show", fitted, "--json")
+    document = json.loads(text)
+    assert status == 0
+    assert (document["name"], document["version"]) == ("mine", 2)
+
+
+def test_a_figure_needs_rows_and_a_known_ending(speccast, fitted, tmp_path):
+    status, text, said = speccast("calibrate", "show", "h100_sxm", "--figure", tmp_path / "a.svg")
+    assert (status, text) == (2, "")
+    assert "do not lie beside it" in said
+    status, _, said = speccast("calibrate", "show", fitted, "--figure", tmp_path / "a.pdf")
+    assert status == 2
+    assert "must end in .svg or .png" in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_shipped_profiles_are_written_where_the_catalogue_reads_them(
+    speccast, monkeypatch, tmp_path
+):
+    def written(folder, *, speccast, date):
+        path = Path(folder) / "h100_sxm.yaml"
+        path.write_text(date, "utf-8")
+        return [(path, PROFILE, [])]
+
+    monkeypatch.setattr(command, "FOLDER", tmp_path)
+    monkeypatch.setattr(command, "calibrate_shipped", written)
+    status, text, said = speccast("calibrate", "kernels", "--shipped", "--date", "2026-11-29")
+    assert (status, text) == (0, "")
+    assert said == f"wrote {tmp_path / 'h100_sxm.yaml'}\n"
+    assert (tmp_path / "h100_sxm.yaml").read_text("utf-8") == "2026-11-29"
+    assert {one.name for one in shipped.shipped()} <= set(catalog.names("hardware"))
+
+
+def test_device_times_fits_writes_and_ends_with_a_line_of_json(speccast, monkeypatch, tmp_path):
+    out, asked = tmp_path / "box.yaml", {}
+
+    def measured(device, transformer, tp, path, options, on_progress, note):
+        asked.update(device=device, tp=tp, quick=options.quick, threads=options.threads)
+        note("a kernel is left out")
+        partial = tmp_path / "box.yaml.partial"
+        partial.write_text("rows so far", "utf-8")
+        return SimpleNamespace(
+            rows=enough_to_fit(), accelerator=H100, summary={"rows": 7}, partial=partial
+        )
+
+    monkeypatch.setattr("calibration.kernels.device.run.calibrate_device", measured)
+    status, text, said = speccast(
+        *("calibrate", "device", "--device", "cpu", "--quick", "--threads", 2, "--out", out)
+    )
+    assert status == 0
+    assert asked == {"device": "cpu", "tp": 1, "quick": True, "threads": 2}
+    assert json.loads(text.splitlines()[-1]) == {"rows": 7, "profile": str(out)}
+    assert said == f"a kernel is left out\nwrote {out}, {out.with_suffix('.parquet')}\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["box.parquet", "box.yaml"]
+    assert catalog.profile(str(out)).table == "box.parquet"
+
+
+def test_device_refuses_a_place_it_cannot_write_before_it_measures(speccast, tmp_path):
+    (tmp_path / "box.yaml").mkdir()
+    status, text, said = speccast(
+        "calibrate", "device", "--device", "cpu", "--out", tmp_path / "box.yaml"
+    )
+    assert (status, text) == (2, "")
+    assert "would replace the folder" in said
