@@ -202,6 +202,7 @@ def test_the_summary_counts_by_operation_type_and_reason():
     assert len(check.flag_summary(check.flag(gemms(), H100))) == 0
 
 
+@pytest.mark.extras
 def test_of_the_published_tables_few_rows_in_use_are_flagged_and_the_slow_mixture_is():
     pytest.importorskip("aiconfigurator_core", reason="needs the extra 'tables'")
     checked = check.flag(aiconfigurator.read("h100_sxm", "vllm", "0.24.0"), H100)

@@ -30,14 +30,17 @@ def close(expected):
 
 def test_streaming_a_prompt_costs_in_the_target_and_in_passes_over_it():
     profile = catalog.profile("h100_sxm")
-    memory = Constant(value=0.4, source="test")
-    prefill = profile.prefill_attention.model_copy(update={"memory": memory})
-    streaming = profile.model_copy(update={"prefill_attention": prefill})
-    kernels = Kernels(catalog.hardware("h100_sxm"), streaming)
+
+    def charging(memory):
+        prefill = profile.prefill_attention.model_copy(update={"memory": memory})
+        changed = profile.model_copy(update={"prefill_attention": prefill})
+        return Kernels(catalog.hardware("h100_sxm"), changed)
+
+    free, streamed = charging(None), charging(Constant(value=0.4, source="test"))
     one_layer = US * 500 * (64 + 16) * 128 * 2 / (0.4 * BW)
     # the target has 32 layers; of three passes of EAGLE's one, the first is over the prompt
     for strategy, layers in ((PLAIN, 32), (EAGLE, 33)):
-        steps = stepping(strategy), stepping(strategy, kernels=kernels)
+        steps = [stepping(strategy, kernels=kernels) for kernels in (free, streamed)]
         before, after = (us(step.mixed(4, 800, 16, 3200, 500, 500, 125_000)) for step in steps)
         assert after - before == pytest.approx(layers * one_layer, rel=1e-6)
         without = [step.mixed(4, 800, 16, 3200) for step in steps]
