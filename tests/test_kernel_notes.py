@@ -103,6 +103,15 @@ def test_a_run_says_what_its_largest_steps_went_beyond(tmp_path):
     assert [row["outside"] for row in within.document["rows"]] == [{}, {}]
 
 
+def test_the_largest_step_counts_prompts_and_what_decodes_beside_them(tmp_path):
+    # the second user comes while the first decodes
+    users = "workload.arrivals={kind: closed_loop, users: 2, stagger_s: 0.01}"
+    two = ("run.band=false", "workload.requests=2", users)
+    made = experiment.run(scenario(tmp_path, *two, valid={"m": [1, 300]})).document["rows"]
+    reached = {each["strategy"]: each["outside"]["m"]["reached"] for each in made}
+    assert reached == {"autoregressive": 300 + 1, "ngram K=3": 300 + 4}
+
+
 def test_a_run_says_which_kernels_it_had_no_rows_for(tmp_path):
     document = experiment.run(scenario(tmp_path, TABLE, "run.band=false")).document
     # the head was never timed, and the prompts are longer than any row

@@ -11,6 +11,7 @@ from by_hand import BF16, BW, FP8, LLAMA_8B, LLAMA_70B, PROFILE
 
 from models import catalog
 from models.forward_pass import Attention
+from models.gemm import gemm_roofs
 from models.kernels import Kernels
 from models.profile import PrefillAttentionConstants, Tiles, TileStep, VerifyAttentionConstants
 from models.schema import Constant, ModelError
@@ -256,6 +257,20 @@ def test_fp8_computes_whole_tiles_in_waves(m, rows, waves):
     quantise = 2.5 + US * 3 * m * 4096 / (0.8 * BW)
     found = us(tiled().gemm(m, 4096, 4096, "fp8"))
     assert found == pytest.approx(US * roofs + 6.87 + quantise, rel=1e-12)
+
+
+def test_a_part_of_a_tile_across_costs_a_whole_one():
+    # 8193 columns are 65 tiles of 128, as 8320 are
+    few, many = (computed(n) for n in (8193, 8320))
+    assert few / 8193 == pytest.approx(many / 8320, rel=1e-12)
+    assert computed(8192) / 8192 != pytest.approx(few / 8193, rel=1e-3)
+
+
+def computed(n):
+    """Time under the compute roof for 2048 rows."""
+    kernels = tiled()
+    roof, _ = gemm_roofs(kernels.profile.gemm["fp8"], kernels.accelerator, 2048, n, 4096, "fp8")
+    return float(roof)
 
 
 def test_a_row_over_a_tile_shows_only_where_computing_takes_longest():

@@ -236,6 +236,12 @@ def test_measured_rows_that_no_closed_form_yields_to_are_left_alone(tmp_path):
         deployed("{profile: mine.yaml}", tmp_path)
 
 
+def test_measured_rows_of_another_device_are_left_alone(tmp_path):
+    better = {"gemm": {"bf16": [160, 300]}}
+    written(tmp_path / "mine.yaml", own(table="mine.parquet", table_where=better))
+    assert deployed("{gpu: h100_sxm, profile: mine.yaml}", tmp_path).kernel_table is None
+
+
 def test_the_error_of_a_missing_name_is_that_of_the_catalogue():
     with pytest.raises(ModelError, match="unknown profile 'h100'"):
         catalog.profile("h100")

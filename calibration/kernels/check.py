@@ -25,8 +25,8 @@ FACTOR = 2.0
 MARGIN = 1.1
 """How much faster than the datasheet's peak and bandwidth a time may be."""
 
-FEWEST_ROWS, MOST_ROWS = 8, 2000
-"""Rows below which a kernel is held against the bounds alone, and most that its fit uses."""
+MOST_ROWS = 2000
+"""Rows of a kernel its fit uses at most, drawn at random."""
 
 Floats = NDArray[np.float64]
 
@@ -163,14 +163,12 @@ def _datasheet_times(checked: pd.DataFrame, accelerator: Accelerator) -> tuple[F
 
 
 def _check_units(checked: pd.DataFrame, least_s: Floats, positive: NDArray[np.bool_]) -> None:
-    """Refuse a source whose times are a power of 1000 off what its larger kernels take."""
-    typical_fixed_s, large_s = 10e-6, 20e-6
+    """Refuse a source whose times are a power of 1000 off what its kernels take."""
+    typical_fixed_s = 10e-6
     usable = positive & checked["operation"].isin(list(SOUND)).to_numpy()
     time_s = checked["time_s"].to_numpy()
     for source, members in checked[usable].groupby("source").indices.items():
         places = np.flatnonzero(usable)[members]
-        large = places[least_s[places] > large_s]
-        places = large if len(large) >= FEWEST_ROWS else places
         off = float(np.median(time_s[places] / (least_s[places] + typical_fixed_s)))
         if 0.02 < off < 100:
             continue
@@ -194,10 +192,6 @@ def _roofline(compute_s: Floats, memory_s: Floats, time_s: Floats, sound: Sound)
         slowdown, stretch, fixed = np.exp(logs)
         return np.asarray(np.fmax(slowdown * compute, stretch * memory) + fixed)
 
-    if len(time_s) < FEWEST_ROWS:
-        return np.clip(
-            time_s, fitted(fastest, compute_s, memory_s), fitted(slowest, compute_s, memory_s)
-        )
     order = np.random.default_rng(0).permutation(len(time_s))[:MOST_ROWS]
     c, m, t = compute_s[order], memory_s[order], np.log(time_s[order])
     start = np.clip([0.4, 0.2, np.quantile(t, 0.05)], fastest + 1e-6, slowest - 1e-6)

@@ -79,16 +79,17 @@ def read(path: str | Path) -> pd.DataFrame:
 def _check_header(raw: pd.DataFrame, path: Path) -> str:
     """Name of the column of times."""
     known = [*KERNELS.names, *UNITS]
+    line = 1 if raw.index.name == "line" else None
     for name in raw.columns:
         if name not in known:
             close = difflib.get_close_matches(str(name), known, n=1)
             hint = f"; did you mean '{close[0]}'?" if close else f"; known are {', '.join(known)}"
-            raise InputError(str(path), 1, str(name), f"unknown column{hint}")
+            raise InputError(str(path), line, str(name), f"unknown column{hint}")
     require(raw, ("operation",), path)
     units = [name for name in UNITS if name in raw]
     if len(units) != 1:
         got = " and ".join(units) or "none"
-        raise InputError(str(path), 1, "", f"needs one of {', '.join(UNITS)}, got {got}")
+        raise InputError(str(path), line, "", f"needs one of {', '.join(UNITS)}, got {got}")
     return units[0]
 
 

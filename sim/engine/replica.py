@@ -214,9 +214,6 @@ class Replica:
     ) -> None:
         """Everything the step from ``start`` to ``end`` changed."""
         totals, batch, seconds = self.totals, self.batch, end - start
-        if prefill is not None:
-            tokens = prefill.tokens + (batch.query_tokens if n else 0)
-            totals.tokens_peak = max(totals.tokens_peak, tokens)
         totals.steps += 1
         totals.blocks_s += used * seconds
         if waiting:
@@ -246,7 +243,11 @@ class Replica:
                     self.recorder.log.schedule_s[request.id] = start
             for request in prefill.finishing:
                 self._first_token(request, end)
-            totals.n_peak = max(totals.n_peak, batch.n)
+            tokens = prefill.tokens + n * batch.width
+            if tokens > totals.tokens_peak:
+                totals.tokens_peak = tokens
+            if batch.n > totals.n_peak:
+                totals.n_peak = batch.n
         if self.scheduler.returning:
             for request in self.scheduler.returned():
                 batch.join(request)

@@ -24,7 +24,8 @@ class StepTotals:
     blocks_peak : int
         Most KV blocks in use during a step.
     n_peak, tokens_peak : int
-        Most sequences decoding, and most tokens of a step with a prefill in it.
+        Most sequences decoding, and most tokens of a step with a prefill in it, every sequence
+        counted at full width.
     surplus : int
         Tokens accepted beyond the end of a request.
     first_tokens, resumed, preemptions : int
