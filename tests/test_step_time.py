@@ -7,7 +7,7 @@ from itertools import pairwise
 import by_hand
 import numpy as np
 import pytest
-from by_hand import BW, KIND, LLAMA_8B, LLAMA_70B, PLAIN, stepping
+from by_hand import BW, KIND, LLAMA_8B, LLAMA_70B, PLAIN, PROFILE, stepping
 
 from models import catalog
 from models.kernels import Kernels
@@ -29,18 +29,14 @@ def close(expected):
 
 
 def test_streaming_a_prompt_costs_in_the_target_and_in_passes_over_it():
-    profile = catalog.profile("h100_sxm")
-
-    def charging(memory):
-        prefill = profile.prefill_attention.model_copy(update={"memory": memory})
-        changed = profile.model_copy(update={"prefill_attention": prefill})
-        return Kernels(catalog.hardware("h100_sxm"), changed)
-
-    free, streamed = charging(None), charging(Constant(value=0.4, source="test"))
+    memory = Constant(value=0.4, source="test")
+    prefill = PROFILE.prefill_attention.model_copy(update={"memory": memory})
+    streaming = PROFILE.model_copy(update={"prefill_attention": prefill})
+    kernels = Kernels(catalog.hardware("h100_sxm"), streaming)
     one_layer = US * 500 * (64 + 16) * 128 * 2 / (0.4 * BW)
     # the target has 32 layers; of three passes of EAGLE's one, the first is over the prompt
     for strategy, layers in ((PLAIN, 32), (EAGLE, 33)):
-        steps = [stepping(strategy, kernels=kernels) for kernels in (free, streamed)]
+        steps = stepping(strategy), stepping(strategy, kernels=kernels)
         before, after = (us(step.mixed(4, 800, 16, 3200, 500, 500, 125_000)) for step in steps)
         assert after - before == pytest.approx(layers * one_layer, rel=1e-6)
         without = [step.mixed(4, 800, 16, 3200) for step in steps]
