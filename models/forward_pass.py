@@ -113,22 +113,29 @@ def padded(sizes: Sequence[int], count: int) -> NDArray[np.int64]:
 class Attention:
     """Context-dependent time of a pass.
 
-    ``max(kv_s ctx, query_s query_ctx) + pair_s pairs + token_s prompt tokens``: ``kv_s`` reads one
-    context token's KV once a step however many query tokens attend to it; ``query_s`` and
-    ``pair_s`` compute one (query, context) pair, of a sequence that decodes and of a prompt;
-    ``token_s`` streams a prompt token.
+    ``max(kv_s ctx, query_s query_ctx) + read_s ctx + pair_s pairs + token_s prompt tokens``:
+    ``kv_s`` or ``read_s`` reads one context token's KV once a step however many query tokens attend
+    to it, behind arithmetic or before it; ``query_s`` and ``pair_s`` compute one (query, context)
+    pair, of a sequence that decodes and of a prompt; ``token_s`` streams a prompt token.
     """
 
     kv_s: float
+    read_s: float
     query_s: float
     pair_s: float
     token_s: float
 
     @classmethod
-    def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int) -> Attention:
-        """Attention of all layers of ``net``."""
+    def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int, width: int) -> Attention:
+        """Attention of all layers of ``net`` at ``width`` query tokens a sequence."""
+        hidden, before = kernels.kv_read_s(net, kv, tp), kernels.verify_read_s(net, kv, tp)
+        if width == 1 or before is None:
+            before = 0.0
+        else:
+            hidden = 0.0
         return cls(
-            net.layers * kernels.kv_read_s(net, kv, tp),
+            net.layers * hidden,
+            net.layers * before,
             net.layers * kernels.verify_pair_s(net, tp),
             net.layers * kernels.pair_s(net, tp),
             net.layers * kernels.prompt_token_s(net, tp),
@@ -136,13 +143,13 @@ class Attention:
 
     def slope(self, width: int) -> float:
         """Seconds a context token, at ``width`` query tokens a sequence."""
-        return max(self.kv_s, self.query_s * width)
+        return max(self.kv_s, self.query_s * width) + self.read_s
 
     def seconds(
         self, ctx: float, query_ctx: float, pairs: float = 0.0, prompt_tokens: float = 0.0
     ) -> float:
         """Time for contexts ``ctx``, sum of width x context, prefill pairs and tokens [s]."""
-        decode = max(self.kv_s * ctx, self.query_s * query_ctx)
+        decode = max(self.kv_s * ctx, self.query_s * query_ctx) + self.read_s * ctx
         return decode + self.pair_s * pairs + self.token_s * prompt_tokens
 
 
@@ -159,6 +166,7 @@ class PassTime(NamedTuple):
     body: list[float]
     head: list[float]
     kv_s: float
+    read_s: float
     query_s: float
     pair_s: float
     token_s: float
@@ -168,7 +176,7 @@ class PassTime(NamedTuple):
     def slope(self, width: int) -> float:
         """Seconds a context token in a decode step of ``width`` tokens a sequence."""
         tokens = width if self.covers_prefill else self.rows
-        return self.repeat * max(self.kv_s, self.query_s * tokens)
+        return self.repeat * (max(self.kv_s, self.query_s * tokens) + self.read_s)
 
     def floor_binds(self, sequences: int, width: int) -> bool:
         """Whether launching the layers may take longer than running them."""
@@ -206,6 +214,7 @@ def draft_seconds(
         body,
         head,
         kv_s,
+        read_s,
         query_s,
         pair_s,
         token_s,
@@ -217,8 +226,9 @@ def draft_seconds(
             continue
         gpu = body[count] + head[sequences * rows]
         if covers:
-            gpu += max(kv_s * ctx, query_s * query_ctx) + pair_s * pairs + token_s * prompt_tokens
+            gpu += max(kv_s * ctx, query_s * query_ctx) + read_s * ctx
+            gpu += pair_s * pairs + token_s * prompt_tokens
         else:
-            gpu += max(kv_s, query_s * rows) * ctx
+            gpu += (max(kv_s, query_s * rows) + read_s) * ctx
         total_s += repeat * (max(gpu, floor_s) + launch_s)
     return total_s

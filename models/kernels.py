@@ -240,10 +240,18 @@ class Kernels:
 
     def kv_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float:
         """Time to read one context token's KV in one layer [s]."""
-        heads = -(-net.kv_heads // tp)
-        size = 2 * heads * net.head_dim * BYTES_PER_KV[kv]
-        efficiency = self.profile.attention[kv].memory.value
-        return size / (efficiency * self.accelerator.memory_bandwidth_bytes_per_s)
+        return self._kv_s(self.profile.attention[kv].memory, net, kv, tp)
+
+    def verify_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float | None:
+        """The same for several query tokens, where arithmetic does not hide it; None: it does."""
+        verify = self.profile.verify_attention
+        if verify is None or verify.memory is None:
+            return None
+        return self._kv_s(verify.memory, net, kv, tp)
+
+    def _kv_s(self, share: Constant, net: Transformer, kv: KvDtype, tp: int) -> float:
+        size = 2 * -(-net.kv_heads // tp) * net.head_dim * BYTES_PER_KV[kv]
+        return size / (share.value * self.accelerator.memory_bandwidth_bytes_per_s)
 
     def pair_s(self, net: Transformer, tp: int) -> float:
         """Compute time of one (query token, context token) pair of a prompt in one layer [s]."""

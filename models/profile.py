@@ -80,9 +80,15 @@ class PrefillAttentionConstants(Frozen):
 
 
 class VerifyAttentionConstants(Frozen):
-    """Attention of several query tokens against a context: ``flops / (compute peak)``."""
+    """Attention of several query tokens against a context.
+
+    ``max(KV read as in decoding, flops / (compute peak))``, or with ``memory``, for kernels whose
+    reading does not hide behind arithmetic, ``flops / (compute peak) + KV bytes / (memory
+    bandwidth)``.
+    """
 
     compute: Constant
+    memory: Constant | None = None
 
 
 class LargeAllReduce(Frozen):

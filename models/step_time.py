@@ -64,7 +64,7 @@ class StepTime:
         self._decode_body: list[float] = layers[self._decode_pad].tolist()
         self._mixed_body: list[float] = layers[self._mixed_pad].tolist()
         self._head: list[float] = total(head_parts(kernels, target, tp, rows)).tolist()
-        self._attention = Attention.of(kernels, target, deployed.kv, tp)
+        self._attention = Attention.of(kernels, target, deployed.kv, tp, self.width)
         engine, weights = deployed.engine, deployed.weights
         sampler = engine.sampler
         self._draft_sampler = self._sampling(sampler.draft_s_per_logit.value)
@@ -107,11 +107,12 @@ class StepTime:
             head = kernels.medusa_head(m, net.hidden, net.vocab, draft.tp)
             head = head + kernels.all_reduce(2.0 * m * net.vocab, draft.tp)
             nothing = np.zeros(len(m)).tolist()
-            return PassTime(draft.repeat, False, draft.rows, nothing, head.tolist(), *[0.0] * 6)
+            return PassTime(draft.repeat, False, draft.rows, nothing, head.tolist(), *[0.0] * 7)
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
         pass_us, layer_us = engine.draft_us(self.strategy.kind)
         pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
-        attention = Attention.of(kernels, net, self.deployed.kv, draft.tp)
+        width = self.width if draft.covers_prefill else draft.rows
+        attention = Attention.of(kernels, net, self.deployed.kv, draft.tp, width)
         return PassTime(
             draft.repeat,
             draft.covers_prefill,
@@ -119,6 +120,7 @@ class StepTime:
             body=total(parts)[pad].tolist(),
             head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
             kv_s=attention.kv_s,
+            read_s=attention.read_s,
             query_s=attention.query_s,
             pair_s=attention.pair_s,
             token_s=attention.token_s,

@@ -202,6 +202,15 @@ def test_the_summary_counts_by_operation_type_and_reason():
     assert len(check.flag_summary(check.flag(gemms(), H100))) == 0
 
 
+def test_a_device_of_ones_own_may_be_slower_than_any_gpu():
+    m = np.array([1, 2, 4, 8, 16, 32, 64, 128, 256, 512])
+    time_s = 480e-6 + m * 24e3 / (0.5 * BW)
+    timed = rows.frame("elementwise", kernel="layer", m=m, n=576, bytes=m * 24e3, time_s=time_s)
+    assert OFF_ROOFLINE in flags(timed)
+    own = H100.model_copy(update={"name": "my_cpu"})
+    assert set(check.flag(timed, own)["flag"]) == {""}
+
+
 @pytest.mark.extras
 def test_of_the_published_tables_few_rows_in_use_are_flagged_and_the_slow_mixture_is():
     pytest.importorskip("aiconfigurator_core", reason="needs the extra 'tables'")

@@ -197,6 +197,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 
 @pytest.mark.extras
 @pytest.mark.parametrize("system", ["h100_sxm", "h200_sxm", "a100_sxm", "l40s", "b200_sxm"])
+@pytest.mark.extras
 def test_every_version_of_the_package_itself_can_be_read(system):
     pytest.importorskip("aiconfigurator_core", reason="needs the extra 'tables'")
     for name, operations in aiconfigurator.versions(system).items():

@@ -124,7 +124,7 @@ def test_decode_attention_reads_each_token_once():
 @pytest.mark.parametrize("tp", [1, 4])
 def test_attention_is_the_larger_of_reading_and_computing_plus_prefill(tp):
     llama = catalog.transformer("llama-3.1-8b")
-    attention = Attention.of(H100, llama, "bf16", tp)
+    attention = Attention.of(H100, llama, "bf16", tp, 1)
     ctx = 50_000
     read, one = by_hand.kv_read(ctx, LLAMA_8B, tp), by_hand.attend(ctx, LLAMA_8B, tp)
     for width in (1, 4, 26, 64, 300):
@@ -298,28 +298,43 @@ def attending(**constants):
 def test_a_prompt_streams_its_queries_keys_values_and_outputs(tp):
     llama = catalog.transformer("llama-3.1-8b")
     prefill = PrefillAttentionConstants(compute=number(0.678), memory=number(0.4))
-    attention = Attention.of(attending(prefill_attention=prefill), llama, "bf16", tp)
+    attention = Attention.of(attending(prefill_attention=prefill), llama, "bf16", tp, 1)
     # 32 heads of queries and of outputs, 8 of keys and of values, at least one of each on a GPU
     token = (2 * 32 / tp + 2 * math.ceil(8 / tp)) * 128 * 2 / (0.4 * BW)
     pair = 4 * 32 / tp * 128 / (0.678 * BF16)
     expected = 32 * (1000 * token + 500_000 * pair)
     assert attention.seconds(0, 0, 500_000, 1000) == pytest.approx(expected, rel=1e-12)
     # by default streaming is free
-    free = Attention.of(H100, llama, "bf16", tp)
+    free = Attention.of(H100, llama, "bf16", tp, 1)
     assert free.seconds(0, 0, 0, 1000) == 0.0
 
 
 def test_verification_may_compute_at_a_rate_of_its_own():
     llama = catalog.transformer("llama-3.1-8b")
     verify = VerifyAttentionConstants(compute=number(0.2))
-    slow = Attention.of(attending(verify_attention=verify), llama, "bf16", 1)
-    usual = Attention.of(H100, llama, "bf16", 1)
+    slow = Attention.of(attending(verify_attention=verify), llama, "bf16", 1, 1)
+    usual = Attention.of(H100, llama, "bf16", 1, 1)
     pair = 32 * 4 * 32 * 128 / (0.2 * BF16)
     assert slow.seconds(1000, 64_000) == pytest.approx(64_000 * pair)
     assert slow.slope(64) == pytest.approx(64 * pair)
     # neither prompts nor single tokens change
     assert slow.seconds(0, 0, 5000) == usual.seconds(0, 0, 5000)
     assert slow.slope(1) == usual.slope(1)
+
+
+def test_verification_may_read_at_a_rate_of_its_own_before_it_computes():
+    llama = catalog.transformer("llama-3.1-8b")
+    verify = VerifyAttentionConstants(compute=number(0.2), memory=number(0.1))
+    kernels = attending(verify_attention=verify)
+    several = Attention.of(kernels, llama, "bf16", 1, 4)
+    pair = 32 * 4 * 32 * 128 / (0.2 * BF16)
+    read = 32 * 2 * 8 * 128 * 2 / (0.1 * BW)
+    assert several.seconds(1000, 4000) == pytest.approx(1000 * read + 4000 * pair)
+    assert several.slope(4) == pytest.approx(read + 4 * pair)
+    # single tokens decode as ever
+    assert Attention.of(kernels, llama, "bf16", 1, 1).slope(1) == pytest.approx(
+        Attention.of(H100, llama, "bf16", 1, 1).slope(1)
+    )
 
 
 def test_what_a_profile_lacks_is_an_error_when_needed():

@@ -11,6 +11,7 @@ from scipy.optimize import least_squares
 
 from calibration.kernels import rows
 from calibration.kernels.work import OPERANDS
+from models import catalog
 from models.hardware import Accelerator
 from models.strict_yaml import InputError
 
@@ -58,6 +59,9 @@ Low for prefill attention, whose short prompts fill no GPU, and for links that a
 Operations not listed have no roofline.
 """
 
+OWN_BOX = 10.0
+"""How much less a device that the catalogue does not have may reach: a CPU is no small GPU."""
+
 _KERNEL = ["operation", "kernel", "dtype", "kv_dtype", "gpus", "device", "engine", "version"]
 _SAME = [*_KERNEL, *(name for name in rows.SHAPE if name not in _KERNEL)]
 
@@ -103,6 +107,9 @@ def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     for key, members in groups.items():
         operation, *_, one_query = key
         sound = SOUND.get("decode" if operation == "attention" and one_query else operation)
+        if sound is not None and accelerator.name not in catalog.names("hardware"):
+            compute, memory, fixed_s = sound
+            sound = Sound(compute / OWN_BOX, memory / OWN_BOX, fixed_s * OWN_BOX)
         used = members[reason[members] == ""]
         if sound is not None and len(used):
             c, m, t = compute_s[used], memory_s[used], time_s[used]

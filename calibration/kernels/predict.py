@@ -58,7 +58,10 @@ def _gemm(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -> Flo
 
 
 def _attention(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -> Floats:
-    """Decoding reads the KV cache; verification computes if that takes longer; prompts do both."""
+    """Decoding reads the KV cache; verification computes if that takes longer; prompts do both.
+
+    Verification also does both where the profile says so.
+    """
     fitted = profile.attention
     memory = rows["kv_dtype"].map({kv: constants.memory.value for kv, constants in fitted.items()})
     launch = rows["kv_dtype"].map({kv: c.launch_us.value for kv, c in fitted.items()})
@@ -66,7 +69,11 @@ def _attention(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -
     prefill = profile.prefill_attention
     verify = profile.verify_attention or prefill
     read_s = rows["bytes"] / (memory * bandwidth)
-    verify_s = np.maximum(read_s, rows["flops"] / (verify.compute.value * peak))
+    verify_s = rows["flops"] / (verify.compute.value * peak)
+    if profile.verify_attention is None or profile.verify_attention.memory is None:
+        verify_s = verify_s.where(verify_s > read_s, read_s)
+    else:
+        verify_s = verify_s + rows["bytes"] / (profile.verify_attention.memory.value * bandwidth)
     prefill_s = rows["flops"] / (prefill.compute.value * peak)
     if prefill.memory is not None:
         prefill_s = prefill_s + rows["bytes"] / (prefill.memory.value * bandwidth)

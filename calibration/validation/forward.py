@@ -53,7 +53,7 @@ def predict_forward(kernels: Kernels, net: Transformer, point: Point) -> float:
     m = np.array([batch * new])
     body = total(layer_parts(kernels, net, "bf16", "bf16", 1, m))
     head = total(head_parts(kernels, net, 1, m))
-    attention = Attention.of(kernels, net, "bf16", 1)
+    attention = Attention.of(kernels, net, "bf16", 1, new)
     pairs = new * context + new * (new + 1) / 2
     return float(body[0] + head[0]) + attention.seconds(batch * (context + new), batch * pairs)
 
