@@ -95,12 +95,14 @@ def test_measured_rows_replace_weak_forms_only(whole):
     exact = gemms(noise=0.0, outliers=0.0)
     rest = ALL[ALL["operation"] == "attention"]
 
-    def where(size: float) -> dict[str, tuple[int, int]]:
+    def where(size: float, **asked: bool) -> dict[str, tuple[int, int]]:
         bent = exact["time_s"] * (1 + size * np.sin(np.log2(exact["n"])))
         smooth = exact.assign(time_s=bent * (1 + 0.02 * np.sin(3 * exact["m"])))
-        return fitted(rows.join([smooth, rest]), table="made_up.parquet")[0].table_where.gemm
+        of = rows.join([smooth, rest])
+        return fitted(of, table="made_up.parquet", **asked)[0].table_where.gemm
 
     assert where(0.05) == {"bf16": (160, 300)}
+    assert where(0.05, own_shapes=True) == {"bf16": (1, 4096)}
     assert where(0.4) == {"bf16": (1, 4096)}
 
 

@@ -95,6 +95,7 @@ def fit_device(measured: Calibrated, out: Path, options: str) -> Fitted:
     return _fitted(
         *(measured.rows, measured.accelerator, out, _date(None), "torch on the device"),
         f"speccast calibrate device {options}",
+        own_shapes=True,
     )
 
 
@@ -106,6 +107,7 @@ def _fitted(
     package: str,
     command: str,
     engine: str | None = None,
+    own_shapes: bool = False,
 ) -> Fitted:
     checked = check.flag(timed, accelerator)
     if engine is None:
@@ -120,6 +122,7 @@ def _fitted(
         source=f"kernels of {accelerator.title}: {package}, {engine}",
         provenance=Provenance(package=package, speccast=speccast_version(), command=command),
         table=None if out is None else table_of(out).name,
+        own_shapes=own_shapes,
     )
     return Fitted(profile, scores, checked)
 

@@ -34,6 +34,7 @@ def fit_profile(
     source: str,
     provenance: Provenance | None = None,
     table: str | None = None,
+    own_shapes: bool = False,
 ) -> tuple[Profile, list[Score]]:
     """Profile of a device from its timed kernels.
 
@@ -49,6 +50,8 @@ def fit_profile(
         Package and command; the tables are filled in.
     table : str, optional
         File of the measured rows beside the profile.
+    own_shapes : bool
+        The rows are of the very shapes that are to be run, as those of a run on the device at hand.
 
     Returns
     -------
@@ -78,7 +81,7 @@ def fit_profile(
         provenance=provenance and provenance.model_copy(update={"tables": timed_tables(rows)}),
         valid=seen(rows, accelerator),
         table=table,
-        table_where=table_where(of_gemm, rows, accelerator) if table else TableWhere(),
+        table_where=table_where(of_gemm, rows, accelerator, own_shapes) if table else TableWhere(),
         gemm={dtype: _quantising(dtype, found, small.one_us) for dtype, found in gemm.items()},
         attention=attention.decode,
         prefill_attention=attention.prefill,

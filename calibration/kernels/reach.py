@@ -16,6 +16,7 @@ from models.profile import GemmConstants, KernelResidual, TableWhere, TimedTable
 RIDGE = (160, 300)
 """Tokens a step around which both roofs meet, where the bf16 roofline is 8 % too fast."""
 
+
 FAR_BETTER = 0.5
 """Share of the closed form's error at which interpolation replaces it at all sizes."""
 
@@ -49,8 +50,13 @@ def seen(rows: pd.DataFrame, accelerator: Accelerator) -> Valid:
     )
 
 
-def table_where(scores: list[Score], rows: pd.DataFrame, accelerator: Accelerator) -> TableWhere:
-    """Where measured GEMMs replace the closed form: fp8, where far better, the ridge of bf16."""
+def table_where(
+    scores: list[Score], rows: pd.DataFrame, accelerator: Accelerator, own_shapes: bool
+) -> TableWhere:
+    """Where measured GEMMs replace the closed form: in fp8 everywhere, in bf16 on the ridge.
+
+    In bf16 everywhere too where they are far better, or ``own_shapes``: of the shapes that are run.
+    """
     where: dict[str, tuple[int, int]] = {}
     for dtype in DTYPES:
         own = [score for score in scores if score.dtype == dtype]
@@ -60,7 +66,8 @@ def table_where(scores: list[Score], rows: pd.DataFrame, accelerator: Accelerato
         if not table or sum(table.values()) >= form:
             continue
         m = served_shapes(rows, accelerator, dtype)["m"]
-        everywhere = dtype == "fp8" or sum(table.values()) < FAR_BETTER * form
+        everywhere = dtype == "fp8" or own_shapes
+        everywhere |= sum(table.values()) < FAR_BETTER * form
         where[dtype] = (int(m.min()), int(m.max())) if everywhere else RIDGE
     return TableWhere(gemm=where)
 
