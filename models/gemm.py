@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from models.hardware import Accelerator
-from models.profile import GemmConstants, Tiles
+from models.kernel_constants import GemmConstants, Tiles
 from models.schema import BYTES_PER_WEIGHT, Dtype
 
 Seconds = NDArray[np.float64]
 US = 1e-6
 ACTIVATION_BYTES = 2.0
+ALIGNED_ROWS = 16
 
 
 def gemm_roofs(
@@ -52,11 +53,12 @@ def gemm_s(
     k: ArrayLike,
     weights: Dtype,
 ) -> Seconds:
-    """Time of a GEMM of (m, k) by (k, n), without quantising its activations [s].
+    """Time of a GEMM of (m, k) by (k, n), as it was timed [s].
 
     Notes
     -----
-    The larger of both roofs, or with tiles their p-norm, and ``launch_us``.
+    The larger of both roofs, or with tiles their p-norm, and ``launch_us``. Quantising activations,
+    where it was part of what was timed, reads and writes ``3 m k`` byte besides.
     """
     computing, moving = gemm_roofs(fitted, accelerator, m, n, k, weights)
     larger = np.maximum(computing, moving)
@@ -64,7 +66,17 @@ def gemm_s(
         norm = fitted.tile.norm.value
         smaller = np.minimum(computing, moving)
         larger = larger * (1.0 + (smaller / larger) ** norm) ** (1.0 / norm)
-    return np.asarray(larger + fitted.launch_us.value * US)
+    seconds = larger + fitted.launch_us.value * US
+    if fitted.quantise_memory is not None:
+        share = fitted.quantise_memory.value * accelerator.memory_bandwidth_bytes_per_s
+        seconds = seconds + quantised_bytes(m, k) / share
+    return np.asarray(seconds)
+
+
+def quantised_bytes(m: ArrayLike, k: ArrayLike) -> Seconds:
+    """Bytes moved to quantise (m, k) activations of 2 bytes to 1."""
+    rows, inner = np.asarray(m, dtype=np.float64), np.asarray(k, dtype=np.float64)
+    return np.asarray((ACTIVATION_BYTES + 1.0) * rows * inner)
 
 
 def _tiled(tiles: Tiles, m: Seconds, n: Seconds) -> Seconds:
@@ -78,4 +90,7 @@ def _tiled(tiles: Tiles, m: Seconds, n: Seconds) -> Seconds:
     )
     padded = np.ceil(rows / pad) * pad
     waves = padded / height * np.ceil(n / width) / tiles.sms
-    return np.asarray(padded / rows * (np.ceil(waves) / waves) ** tiles.wave_exponent.value)
+    longer = padded / rows * (np.ceil(waves) / waves) ** tiles.wave_exponent.value
+    if tiles.unaligned is not None:
+        longer = longer * np.where(rows % ALIGNED_ROWS, 1.0 + tiles.unaligned.value, 1.0)
+    return np.asarray(longer)

@@ -13,10 +13,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from models.gemm import ACTIVATION_BYTES, US, Seconds, gemm_roofs, gemm_s
+from models.gemm import ACTIVATION_BYTES, US, Seconds, gemm_roofs, gemm_s, quantised_bytes
 from models.hardware import Accelerator
+from models.kernel_constants import MoeConstants
 from models.kernel_table import ExpertShape, KernelTable
-from models.profile import MoeConstants, Profile, Range
+from models.profile import Profile, Range
 from models.schema import BYTES_PER_KV, BYTES_PER_WEIGHT, Constant, Dtype, KvDtype, ModelError
 from models.transformer import Transformer
 
@@ -91,7 +92,8 @@ class Kernels:
         seconds = np.where(np.isnan(measured), seconds, measured)
         if fitted.quantise_us is not None:
             bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
-            seconds += fitted.quantise_us.value * US + 3.0 * rows * k / (self._stream * bandwidth)
+            seconds += fitted.quantise_us.value * US
+            seconds += quantised_bytes(rows, k) / (self._stream * bandwidth)
         return np.where(rows > 0, seconds, 0.0)
 
     def _measured(

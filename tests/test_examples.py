@@ -100,7 +100,7 @@ def commands(document: Path) -> list[str]:
 
 @pytest.mark.parametrize("line", commands(ROOT / "README.md"))
 def test_the_readme_says_what_the_command_line_understands(line):
-    arguments = shlex.split(line.partition(" > ")[0])[1:]
+    arguments = shlex.split(line.partition(" > ")[0], comments=True)[1:]
     group = typer.main.get_command(app)
     with group.make_context("speccast", ["--help-not-asked"], resilient_parsing=True) as context:
         verb, command, rest = group.resolve_command(context, arguments)
@@ -120,8 +120,8 @@ def test_the_readme_walks_through(tmp_path, monkeypatch, capsys):
     whatif = commented_scenario("llama-3.1-8b", "h100_sxm", 1)
     Path("whatif.yaml").write_text(whatif.replace("requests: 1000 ", "requests: 60 "), "utf-8")
     for line in commands(ROOT / "README.md"):
-        arguments = shlex.split(line.partition(" > ")[0])[1:]
-        if arguments[0] == "init":
+        arguments = shlex.split(line.partition(" > ")[0], comments=True)[1:]
+        if arguments[0] in {"init", "calibrate"}:  # written above; needs extras
             continue
         with pytest.raises(SystemExit) as left:
             main(arguments)

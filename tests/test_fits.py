@@ -30,10 +30,16 @@ from calibration.kernels.fits.interpolation import WITHOUT_M, WITHOUT_N
 from calibration.kernels.fits.moe import fit_moe
 from calibration.kernels.fits.robust import Form, fit, fit_form
 from models import catalog
-from models.profile import Tiles
+from models.kernel_constants import Tiles
 from models.schema import Constant, ModelError
 
-TILE = Tiles(sms=132, steps=TILE_STEPS, wave_exponent=number(0.8), norm=number(3.0))
+TILE = Tiles(
+    sms=132,
+    steps=TILE_STEPS,
+    wave_exponent=number(0.8),
+    norm=number(3.0),
+    unaligned=number(0.2),
+)
 LINE = Form("line", (1.0, 1.0), lambda values, table: values[0] * table["n"] + values[1])
 
 
@@ -59,10 +65,22 @@ def test_those_of_a_gemm_with_tiles():
     table = rows.join([gemms(), gemms("fp8", compute=0.5, tile=TILE)])
     found = fit_gemm(table, H100)[0]["fp8"]
     assert found.tile is not None
+    assert found.quantise_memory is None
+    assert agrees(found.tile.unaligned, 0.2)
     assert agrees(found.compute, 0.5)
     assert agrees(found.memory, 0.85)
     assert agrees(found.tile.wave_exponent, 0.8)
     assert agrees(found.tile.norm, 3.0, small=0.2)
+
+
+def test_those_of_a_layer_that_quantises_before_its_gemm():
+    timed = gemms("fp8", compute=0.5, tile=TILE, quantise_memory=0.4)
+    layer = timed.assign(kernel="CutlassFP8ScaledMMLinearKernel")
+    found = fit_gemm(rows.join([gemms(), layer]), H100)[0]["fp8"]
+    assert agrees(found.quantise_memory, 0.4)
+    assert agrees(found.compute, 0.5)
+    # of a kernel that is no layer, what grows with activations is not taken for quantising
+    assert fit_gemm(rows.join([gemms(), timed]), H100)[0]["fp8"].quantise_memory is None
 
 
 def test_those_of_attention():

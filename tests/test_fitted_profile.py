@@ -54,6 +54,13 @@ def test_a_profile_holds_every_fit_and_what_is_assumed(whole):
     assert profile.gemm["bf16"].quantise_us is None
 
 
+def test_quantising_that_was_timed_with_the_gemm_is_not_charged_again():
+    layer = gemms("fp8", quantise_memory=0.4).assign(kernel="CutlassFP8ScaledMMLinearKernel")
+    fp8 = fitted(rows.join([ALL[ALL["dtype"] != "fp8"], layer]))[0].gemm["fp8"]
+    assert fp8.quantise_memory is not None
+    assert fp8.quantise_us is None
+
+
 def test_it_says_what_it_rests_on_and_where_it_holds(whole):
     profile, _ = whole
     assert profile.provenance is not None

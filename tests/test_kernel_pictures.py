@@ -10,8 +10,8 @@ from timed_rows import H100, PROFILE, attention, gemms, timed
 
 from calibration.kernels import predict, rows
 from calibration.kernels.panels import MOST_CURVES, panels
+from models.kernel_constants import VerifyAttentionConstants
 from models.kernels import Kernels
-from models.profile import VerifyAttentionConstants
 from models.schema import Constant, ModelError
 from sim.analysis import plots
 from sim.analysis.kernel_plots import Curve, Panel, Ratio, measured_against_fitted

@@ -12,8 +12,13 @@ from by_hand import BF16, BW, FP8, LLAMA_8B, LLAMA_70B, PROFILE
 from models import catalog
 from models.forward_pass import Attention
 from models.gemm import gemm_roofs
+from models.kernel_constants import (
+    PrefillAttentionConstants,
+    Tiles,
+    TileStep,
+    VerifyAttentionConstants,
+)
 from models.kernels import Kernels
-from models.profile import PrefillAttentionConstants, Tiles, TileStep, VerifyAttentionConstants
 from models.schema import Constant, ModelError
 
 MIXTRAL = catalog.transformer("mixtral-8x7b")
@@ -221,7 +226,7 @@ def number(value):
     return Constant(value=value, source="test")
 
 
-def tiled(wave_exponent=0.814, norm=3.363):
+def tiled(wave_exponent=0.814, norm=3.363, unaligned=None, **gemm):
     """fp8 on Hopper: tiles of 64 x 64, 64 x 128 and, in pairs along m, 128 x 128."""
     steps = (
         TileStep(up_to_m=64, pad_rows=64, tile_rows=64, tile_columns=64),
@@ -230,8 +235,8 @@ def tiled(wave_exponent=0.814, norm=3.363):
     )
     exponents = {"wave_exponent": number(wave_exponent), "norm": number(norm)}
     profile = PROFILE
-    tile = Tiles(sms=132, steps=steps, **exponents)
-    fp8 = profile.gemm["fp8"].model_copy(update={"tile": tile})
+    tile = Tiles(sms=132, steps=steps, unaligned=unaligned, **exponents)
+    fp8 = profile.gemm["fp8"].model_copy(update={"tile": tile} | gemm)
     return Kernels(H100.accelerator, profile.model_copy(update={"gemm": {"fp8": fp8}}))
 
 
@@ -257,6 +262,24 @@ def test_fp8_computes_whole_tiles_in_waves(m, rows, waves):
     quantise = 2.5 + US * 3 * m * 4096 / (0.8 * BW)
     found = us(tiled().gemm(m, 4096, 4096, "fp8"))
     assert found == pytest.approx(US * roofs + 6.87 + quantise, rel=1e-12)
+
+
+@pytest.mark.parametrize(("m", "longer"), [(2048, 1.0), (2064, 1.0), (2049, 1.2), (2052, 1.2)])
+def test_rows_that_are_no_multiple_of_16_compute_longer(m, longer):
+    usual, slow = tiled(), tiled(unaligned=number(0.2))
+    before, after = (
+        float(gemm_roofs(k.profile.gemm["fp8"], k.accelerator, m, 4096, 4096, "fp8")[0])
+        for k in (usual, slow)
+    )
+    assert after == pytest.approx(longer * before, rel=1e-12)
+
+
+def test_quantising_is_charged_once_where_it_was_timed_with_the_gemm():
+    bare = tiled(quantise_us=None)
+    inside = tiled(quantise_us=None, quantise_memory=number(0.4))
+    before, after = (us(kernels.gemm(2048, 4096, 8192, "fp8")) for kernels in (bare, inside))
+    # 2 bytes of an activation are read and 1 is written
+    assert after - before == pytest.approx(US * 3 * 2048 * 8192 / (0.4 * BW), rel=1e-9)
 
 
 def test_a_part_of_a_tile_across_costs_a_whole_one():

@@ -10,13 +10,14 @@ import pandas as pd
 from calibration.kernels import rows
 from models import catalog
 from models.gemm import gemm_s
-from models.profile import GemmConstants
+from models.kernel_constants import GemmConstants
 from models.schema import Constant
 
 H100 = catalog.hardware("h100_sxm")
 US = 1e-6
 
 M = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512, 768, 1024, 2048, 4096)
+UNALIGNED = (257, 513, 769, 1025, 2049, 3073)
 WIDTHS = (1024, 2048, 4096, 8192, 16384)
 GEMM = {"compute": 0.7, "memory": 0.85, "launch_us": 4.0}
 
@@ -50,7 +51,7 @@ def gemms(
     """GEMMs of the shapes of large layers by the closed form of the product."""
     constants = {name: number(value) for name, value in (GEMM | true).items() if name != "tile"}
     tile = {"tile": true["tile"]} if "tile" in true else {}
-    shape = grid(m=M, n=WIDTHS, k=WIDTHS)
+    shape = grid(m=(*M, *UNALIGNED) if tile else M, n=WIDTHS, k=WIDTHS)
     seconds = gemm_s(GemmConstants(**constants, **tile), H100, *shape.values(), dtype)
     return timed("gemm", noisy(seconds, seed, noise, outliers), dtype=dtype, **shape)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.profile import HeadConstants
+from models.kernel_constants import HeadConstants
 from models.schema import Constant
 
 SMALL_KERNELS = 5

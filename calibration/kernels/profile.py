@@ -18,7 +18,8 @@ from calibration.kernels.layer import layer_scores
 from calibration.kernels.reach import residuals, seen, table_where, timed_tables
 from models import catalog
 from models.hardware import Accelerator
-from models.profile import GemmConstants, Profile, Provenance, TableWhere
+from models.kernel_constants import GemmConstants
+from models.profile import Profile, Provenance, TableWhere
 from models.schema import Constant, ModelError
 
 T = TypeVar("T")
@@ -103,5 +104,7 @@ def _named(operation: str, fit: Callable[[], T]) -> T:
 
 
 def _quantising(dtype: str, found: GemmConstants, one_us: Constant) -> GemmConstants:
-    """fp8 quantises its activations with one small kernel before."""
-    return found.model_copy(update={"quantise_us": one_us}) if dtype == "fp8" else found
+    """fp8 quantises its activations with one small kernel before, unless that was timed too."""
+    if dtype != "fp8" or found.quantise_memory is not None:
+        return found
+    return found.model_copy(update={"quantise_us": one_us})

@@ -11,7 +11,8 @@ from calibration.kernels.fits.interpolation import WITHOUT_M
 from calibration.kernels.fits.robust import rounded
 from calibration.kernels.fits.select import good, of_usual_heads
 from models.hardware import Accelerator
-from models.profile import GemmConstants, KernelResidual, TableWhere, TimedTable, Valid
+from models.kernel_constants import GemmConstants
+from models.profile import KernelResidual, TableWhere, TimedTable, Valid
 
 RIDGE = (160, 300)
 """Tokens a step around which both roofs meet, where the bf16 roofline is 8 % too fast."""

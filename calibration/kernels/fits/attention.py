@@ -21,7 +21,7 @@ from calibration.kernels.fits.select import (
     source_of,
 )
 from models.hardware import Accelerator
-from models.profile import (
+from models.kernel_constants import (
     AttentionConstants,
     PrefillAttentionConstants,
     VerifyAttentionConstants,

@@ -13,7 +13,7 @@ from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.robust import SOFT, Fitted, Form, fit_form
 from calibration.kernels.fits.select import column, good, of_one_kernel, source_of
 from models.hardware import Accelerator
-from models.profile import AllReduceConstants, LargeAllReduce
+from models.kernel_constants import AllReduceConstants, LargeAllReduce
 
 Floats = NDArray[np.float64]
 US = 1e-6

@@ -21,7 +21,7 @@ from calibration.kernels.fits.select import (
     source_of,
 )
 from models.hardware import Accelerator
-from models.profile import ElementwiseConstants
+from models.kernel_constants import ElementwiseConstants
 from models.schema import Constant
 
 Floats = NDArray[np.float64]

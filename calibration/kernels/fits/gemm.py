@@ -20,7 +20,7 @@ from calibration.kernels.fits.select import (
 )
 from models.gemm import gemm_s
 from models.hardware import Accelerator
-from models.profile import GemmConstants, Tiles, TileStep
+from models.kernel_constants import GemmConstants, Tiles, TileStep
 from models.schema import Constant, Dtype, ModelError
 
 Floats = NDArray[np.float64]
@@ -34,10 +34,11 @@ LARGEST_M = 4352
 
 FEWEST_LARGE = 8
 
-ALIGNED = 16
-"""Multiple that engines pad fp8 steps to; tables have few other m, each just past a tile."""
-
 PLAIN, TILED = "roofline", "roofline with tiles"
+QUANTISING = "{}, quantising"
+
+WHOLE_LAYER = "LinearKernel"
+"""In the name of kernels of vLLM whose layer was timed, quantising of bf16 activations included."""
 
 TILE_STEPS = (
     TileStep(up_to_m=64, pad_rows=64, tile_rows=64, tile_columns=64),
@@ -77,11 +78,10 @@ def fit_gemm(
         used = served_shapes(rows, accelerator, dtype)
         if used.empty:
             continue
-        forms = [_form(PLAIN, accelerator, dtype)]
-        if dtype == "fp8" and accelerator.name in STREAMING_MULTIPROCESSORS:
-            forms.append(_form(TILED, accelerator, dtype))
+        forms = [_form(name, accelerator, dtype) for name in _names(used, accelerator, dtype)]
         tried = sorted(((form, _scores(form, used, dtype)) for form in forms), key=_total)
-        fitted = _fitted(fit_form(tried[0][0], used, SHAPE), used, accelerator)
+        form = tried[0][0]
+        fitted = _fitted(form.name, fit_form(form, used, SHAPE), used, accelerator)
         constants[dtype] = fitted
         scores += [score for _, found in tried for score in found]
         scores += table_scores(used, dtype, fitted, accelerator)
@@ -96,8 +96,6 @@ def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) ->
         return rows[:0]
     timed = rows[(rows["operation"] == "gemm") & (rows["dtype"] == dtype) & (rows["time_s"] > 0)]
     timed = of_one_kernel(timed)
-    if dtype == "fp8":
-        timed = timed[(timed["m"] % ALIGNED == 0) | (timed["m"] < ALIGNED)]
     low, high = SERVING_WIDTHS
     large = timed["n"].between(low, high) & timed["k"].between(low, high)
     large &= (timed["n"] * timed["k"] >= SERVING_WEIGHTS) & (timed["m"] <= LARGEST_M)
@@ -108,19 +106,35 @@ def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) ->
 
 def form_name(constants: GemmConstants) -> str:
     """Name under which the form with these constants is scored."""
-    return PLAIN if constants.tile is None else TILED
+    name = PLAIN if constants.tile is None else TILED
+    return name if constants.quantise_memory is None else QUANTISING.format(name)
+
+
+def _names(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) -> list[str]:
+    """Forms to try."""
+    names = [PLAIN]
+    if dtype == "fp8" and accelerator.name in STREAMING_MULTIPROCESSORS:
+        names.append(TILED)
+    if dtype == "fp8" and rows["kernel"].str.contains(WHOLE_LAYER).all():
+        names += [QUANTISING.format(name) for name in names]
+    return names
 
 
 def _form(name: str, accelerator: Accelerator, dtype: Dtype) -> Form:
     """The form of ``models.gemm`` with constants yet to be found."""
 
     def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
-        constants = _constants([Constant(value=float(v), source="") for v in values], accelerator)
+        each = [Constant(value=float(v), source="") for v in values]
+        constants = _constants(name, each, accelerator)
         m, n, k = (column(rows, size) for size in "mnk")
         return gemm_s(constants, accelerator, m, n, k, dtype)
 
-    start = (0.5, 0.8, 5.0, 0.8, 3.0) if name == TILED else (0.6, 0.8, 5.0)
-    return Form(name, start, seconds, held_out.by_octave_of_m)
+    start = [0.6, 0.8, 5.0]
+    if name.startswith(TILED):
+        start += [0.8, 3.0, 0.1]
+    if name.endswith(QUANTISING.format("")):
+        start.append(0.5)
+    return Form(name, tuple(start), seconds, held_out.by_octave_of_m)
 
 
 def _scores(form: Form, rows: pd.DataFrame, dtype: str) -> list[Score]:
@@ -132,18 +146,32 @@ def _total(tried: tuple[Form, list[Score]]) -> float:
     return sum(score.median + score.p90 for score in tried[1])
 
 
-def _fitted(found: Fitted, rows: pd.DataFrame, accelerator: Accelerator) -> GemmConstants:
+def _fitted(
+    name: str, found: Fitted, rows: pd.DataFrame, accelerator: Accelerator
+) -> GemmConstants:
     shapes, m = len(rows[list(SHAPE)].drop_duplicates()), rows["m"]
     about = source_of(rows), f"{len(rows)} rows of {shapes} (n, k) shapes, m {m.min()}-{m.max()}"
     each = [found.constant(index, *about) for index in range(len(found.values))]
-    return _constants(each, accelerator)
+    return _constants(name, each, accelerator)
 
 
-def _constants(each: list[Constant], accelerator: Accelerator) -> GemmConstants:
-    compute, memory, launch_us, *of_tiles = each
+def _constants(name: str, each: list[Constant], accelerator: Accelerator) -> GemmConstants:
+    compute, memory, launch_us, *more = each
+    quantising = more.pop() if name.endswith(QUANTISING.format("")) else None
     tile = None
-    if of_tiles:
-        exponent, norm = of_tiles
-        sms = STREAMING_MULTIPROCESSORS[accelerator.name]
-        tile = Tiles(sms=sms, steps=TILE_STEPS, wave_exponent=exponent, norm=norm)
-    return GemmConstants(compute=compute, memory=memory, launch_us=launch_us, tile=tile)
+    if name.startswith(TILED):
+        exponent, norm, unaligned = more
+        tile = Tiles(
+            sms=STREAMING_MULTIPROCESSORS[accelerator.name],
+            steps=TILE_STEPS,
+            wave_exponent=exponent,
+            norm=norm,
+            unaligned=unaligned,
+        )
+    return GemmConstants(
+        compute=compute,
+        memory=memory,
+        launch_us=launch_us,
+        quantise_memory=quantising,
+        tile=tile,
+    )

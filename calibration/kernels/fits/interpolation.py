@@ -13,8 +13,8 @@ from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.select import column
 from models.gemm import gemm_s
 from models.hardware import Accelerator
+from models.kernel_constants import GemmConstants
 from models.kernel_table import Curve, GemmForm, GemmTable
-from models.profile import GemmConstants
 from models.schema import Dtype
 
 Floats = NDArray[np.float64]

@@ -18,7 +18,7 @@ from calibration.kernels.fits.select import (
     source_of,
 )
 from models.hardware import Accelerator
-from models.profile import MoeConstants
+from models.kernel_constants import MoeConstants
 
 Floats = NDArray[np.float64]
 US = 1e-6
