@@ -64,7 +64,7 @@ def test_plain_decoding_has_the_residuals_of_its_runs():
         # other engine versions than the one scored, other kinds of weights
         ({"engine": "vllm_0.33"}, 0.944, 1.056, "extrapolated"),
         ({"engine": "vllm_0.10"}, 0.944, 1.056, "extrapolated"),
-        ({"weights": "fp8"}, 0.92, 1.2, "extrapolated"),
+        ({"weights": "fp8"}, 0.92, 1.23, "extrapolated"),
         ({"weights": "int8"}, 0.8, 1.25, "assumed"),
         ({"weights": "int4"}, 0.8, 1.25, "assumed"),
         # mixtures of experts were among the runs, at TP 2 and 4
@@ -236,10 +236,10 @@ def test_a_first_token_carries_the_residual_of_the_prompt_computed():
     fp8 = prepared(PLAIN, "vllm_0.15", weights="fp8")
     none = with_prefill(latency(2.0, 1.8, 2.2), fp8, 0.0)
     assert none == latency(2.0, 1.8, 2.2)
-    # fp8 prompts were predicted 14 to 30 % late
+    # fp8 prompts were predicted 5 to 28 % late
     whole = with_prefill(latency(2.0, 1.8, 2.2), fp8, 1.0)
     assert whole is not None
-    assert (whole["lo"], whole["hi"]) == pytest.approx((1.8 * 0.75, 2.2 * 1.05))
+    assert (whole["lo"], whole["hi"]) == pytest.approx((1.8 * 0.79, 2.2 * 1.05))
     half = with_prefill(latency(2.0, 1.8, None), fp8, 0.5)
     assert half is not None
     assert half["lo"] == pytest.approx(1.8 * 0.875)
