@@ -29,7 +29,7 @@ DTYPES: tuple[Dtype, ...] = ("bf16", "fp8")
 SHAPE = ("n", "k")
 SERVING_WIDTHS = (1024, 16384)
 SERVING_WEIGHTS = 2e6
-LARGEST_M = 4352
+LARGEST_M = 8192
 """Shapes that count: those of the layers of served transformers, up to a full prefill step."""
 
 FEWEST_LARGE = 8

@@ -14,7 +14,7 @@ from models.schema import ModelError
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-RANGES = {"decode": (1, 512), "verify": (8, 1024), "prefill": (512, 4352)}
+RANGES = {"decode": (1, 512), "verify": (8, 1024), "prefill": (512, 8192)}
 """Tokens a step that decoding, verification and prefill bring."""
 
 SEED = 0

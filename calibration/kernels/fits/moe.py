@@ -29,7 +29,7 @@ ROUTINGS = ("balanced", "power_law_1.01")
 
 EXPERTS = 8
 NARROWEST = 1024
-LARGEST_M = 4352
+LARGEST_M = 8192
 """Experts that count: those of Mixtral at the splits it is served with."""
 
 
