@@ -29,6 +29,8 @@ COLUMNS = (
 )
 """What is read of a row."""
 
+ALIGNED = 16
+
 WIDEST_GAP = 4.0
 """Largest ratio of two neighbouring sizes of a matrix between which something is known."""
 
@@ -138,8 +140,10 @@ class KernelTable:
         ----------
         rows : mapping
             Those of ``COLUMNS``, each of shape (rows,). Other operations are left out; several
-            rows of one size count as repeats.
+            rows of one size count as repeats. GEMMs of one token past a multiple of 16 are left
+            out: just past a tile, they say nothing of the sizes that follow.
         """
+        rows = _without_edges(rows)
         gemms: dict[str, dict[tuple[float, float], Curve]] = {}
         for (dtype, n, k), curve in _curves(rows, "gemm", "m", ("dtype", "n", "k")).items():
             gemms.setdefault(dtype, {})[float(n), float(k)] = curve
@@ -150,6 +154,11 @@ class KernelTable:
             moe={ExpertShape(*shape): curve for shape, curve in experts.items()},
             all_reduce={gpus: curve for (gpus,), curve in sums.items()},
         )
+
+
+def _without_edges(rows: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+    past = (rows["operation"] == "gemm") & (rows["m"] > ALIGNED) & (rows["m"] % ALIGNED == 1)
+    return {name: values[~past] for name, values in rows.items()}
 
 
 def _curves(

@@ -162,14 +162,22 @@ class Profile(Frozen):
     def kernel_residual(self, operation: str, dtype: str, m: float) -> KernelResidual | None:
         """Error of an operation at ``m`` tokens a step, from the narrowest row that speaks of it.
 
-        None where none does.
+        Beyond all of them that of the nearest; None where there is no row of the operation.
         """
         matching = [row for row in self.residuals if row.matches(operation, dtype, m)]
-        return min(matching, key=_width, default=None)
+        if matching:
+            return min(matching, key=_width)
+        own = [row for row in self.residuals if (row.operation, row.dtype) == (operation, dtype)]
+        return min(own, key=lambda row: _distance(row, m), default=None)
 
 
 def _width(row: KernelResidual) -> float:
     return float("inf") if row.m is None else row.m[1] - row.m[0]
+
+
+def _distance(row: KernelResidual, m: float) -> float:
+    assert row.m is not None
+    return max(row.m[0] / m, m / row.m[1])
 
 
 def profile_of(document: Document) -> Profile:

@@ -60,14 +60,17 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
 
 
 def _kernel_errors(setup: Setup, runs: Residual, query_tokens: float) -> tuple[float, float]:
-    """Ends of the error of a whole layer's kernels; none on the GPUs of the runs."""
+    """Ends of the error of a layer, or else of its GEMMs; none on the GPUs of the runs."""
     deployment = setup.deployment
     accelerator = deployment.accelerator
     if accelerator.name in runs.scored_devices:
         return 1.0, 1.0
     dtype = accelerator.compute_dtype(deployment.weights)
-    layer = deployment.profile.kernel_residual("layer", dtype, query_tokens)
-    return (min(layer.lo, 1.0), max(layer.hi, 1.0)) if layer else (1.0, 1.0)
+    for operation in ("layer", "gemm"):
+        error = deployment.profile.kernel_residual(operation, dtype, query_tokens)
+        if error is not None:
+            return min(error.lo, 1.0), max(error.hi, 1.0)
+    return 1.0, 1.0
 
 
 def _widened(end: float, by: float) -> float:

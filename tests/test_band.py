@@ -283,9 +283,21 @@ def test_elsewhere_the_error_of_the_kernels_comes_on_top():
     # the runs of a scored device contain it
     home = measured(prepared(PLAIN, "vllm_0.15"), 0.9, 1.2)
     assert step_scale(home, 64) == step_scale(prepared(PLAIN, "vllm_0.15"), 64)
-    # errors of another type or of other numbers of tokens say nothing
-    for other in ({"dtype": "fp8"}, {"m": (65, 512)}, {"operation": "gemm"}):
+    # errors of another type or operation say nothing
+    for other in ({"dtype": "fp8"}, {"operation": "moe"}):
         assert step_scale(measured(on_h200(), 0.9, 1.2, **other), 64) == step_scale(on_h200(), 64)
+
+
+def test_beyond_the_steps_whose_error_is_known_that_of_the_nearest_holds():
+    within = step_scale(measured(on_h200(), 0.9, 1.2, m=(1, 512)), 512)
+    beyond = step_scale(measured(on_h200(), 0.9, 1.2, m=(1, 512)), 513)
+    assert math.log(beyond.hi) == pytest.approx(math.hypot(math.log(1.056), math.log(1.2)))
+    assert (beyond.lo, beyond.hi) == (within.lo, within.hi)
+
+
+def test_a_device_without_whole_layers_has_the_error_of_its_gemms():
+    scale = step_scale(measured(on_h200(), 0.7, 1.4, operation="gemm"), 64)
+    assert math.log(scale.hi) == pytest.approx(math.hypot(math.log(1.056), math.log(1.4)))
 
 
 def test_a_fit_that_is_off_to_one_side_does_not_narrow_the_other():

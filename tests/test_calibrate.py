@@ -15,6 +15,7 @@ from timed_rows import H100, PROFILE, enough_to_fit
 from calibration.kernels import command, output, rows, shipped
 from models import catalog
 from sim import cli, experiment, verbs
+from sim.kernel_rows import kernel_table
 from sim.scenario.load import load_scenario
 
 SCENARIO = """\
@@ -116,6 +117,22 @@ def test_all_rows_lie_beside_the_profile_with_the_reason_of_those_left_out(fitte
     timed = rows.read(fitted.with_suffix(".parquet"))
     assert len(timed) == len(enough_to_fit())
     assert timed["flag"][5] == "2x off the roofline"
+
+
+def test_rows_beside_a_profile_stand_in_for_the_kernel_that_an_engine_runs(fitted, tmp_path):
+    profile, timed = catalog.profile(str(fitted)), rows.read(fitted.with_suffix(".parquet"))
+    links, dense = (timed[timed["operation"] == name] for name in ("all_reduce", "gemm"))
+    eager = links.assign(kernel="vllm_eager", time_s=5 * links["time_s"])
+    other = dense.iloc[:3].assign(kernel="another", time_s=5 * dense["time_s"].iloc[:3])
+    output.write(profile, rows.join([timed, eager, other]), tmp_path / "mine.yaml")
+    again = kernel_table(tmp_path / "mine.parquet")
+    alone = kernel_table(fitted.with_suffix(".parquet"))
+    assert again.all_reduce[2].seconds.tolist() == alone.all_reduce[2].seconds.tolist()
+    assert {shape: c.seconds.tolist() for shape, c in again.gemm["bf16"].curves.items()} == {
+        shape: c.seconds.tolist() for shape, c in alone.gemm["bf16"].curves.items()
+    }
+    kept = rows.read(tmp_path / "mine.parquet")
+    assert (kept["flag"] == "another kernel").sum() == len(eager) + len(other)
 
 
 def test_a_written_profile_serves_a_what_if(fitted, tmp_path):

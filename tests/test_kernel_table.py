@@ -112,6 +112,13 @@ def test_each_shape_may_have_been_timed_at_other_m():
     assert at(table, 64, 1024, 1024) == pytest.approx(bumpy(64, 1024, 1024))
 
 
+def test_a_row_just_past_a_tile_says_nothing_of_the_sizes_that_follow(tmp_path):
+    sizes = ((256, 10e-6), (257, 17e-6), (512, 20e-6), (9, 5e-6))
+    path = written(tmp_path / "t.parquet", *({**ROWS[0], "m": m, "time_s": s} for m, s in sizes))
+    (curve,) = kernel_table(path).gemm["bf16"].curves.values()
+    assert curve.at.tolist() == [9, 256, 512]
+
+
 def test_repeats_of_one_size_are_averaged_in_logarithms():
     curve = Curve.of(np.array([8, 2, 8]), np.array([4e-6, 1e-6, 9e-6]))
     assert curve.at.tolist() == [2, 8]

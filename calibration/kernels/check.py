@@ -199,7 +199,8 @@ def _roofline(compute_s: Floats, memory_s: Floats, time_s: Floats, sound: Sound)
         slowdown, stretch, fixed = np.exp(logs)
         return np.asarray(np.fmax(slowdown * compute, stretch * memory) + fixed)
 
-    order = np.random.default_rng(0).permutation(len(time_s))[:MOST_ROWS]
+    drawn = np.random.default_rng(0).permutation(len(time_s))[:MOST_ROWS]
+    order = np.lexsort((time_s, memory_s, compute_s))[drawn]
     c, m, t = compute_s[order], memory_s[order], np.log(time_s[order])
     start = np.clip([0.4, 0.2, np.quantile(t, 0.05)], fastest + 1e-6, slowest - 1e-6)
 

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from calibration.kernels.fits import held_out
 from calibration.kernels.fits.attention import decode_rows
-from calibration.kernels.fits.collective import of_preferred_kernel
 from calibration.kernels.fits.held_out import Score
-from calibration.kernels.fits.select import column, good, of_one_kernel, of_usual_heads
+from calibration.kernels.fits.select import as_run, column, good, of_usual_heads
 from models import catalog
 from models.forward_pass import layer_parts
 from models.gemm import US
@@ -64,11 +63,9 @@ def _types(profile: Profile) -> list[Dtype]:
 
 
 def _table(rows: pd.DataFrame, dtype: Dtype) -> KernelTable:
-    """Measured GEMMs of one type and kernel, and all-reduces as an engine runs them."""
-    dense, links = good(rows, "gemm"), good(rows, "all_reduce")
-    parts = [of_one_kernel(dense[dense["dtype"] == dtype])]
-    parts += [of_preferred_kernel(links[links["gpus"] == gpus]) for gpus in set(links["gpus"])]
-    used = pd.concat(parts, ignore_index=True)
+    """Measured GEMMs of one type, and all-reduces."""
+    wanted = (rows["operation"] == "gemm") & (rows["dtype"] == dtype)
+    used = as_run(rows[wanted | (rows["operation"] == "all_reduce")])
     return KernelTable.of({name: used[name].to_numpy() for name in COLUMNS})
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from calibration.kernels import rows
+from calibration.kernels.fits.select import others_flagged
 from calibration.kernels.profile_file import write_profile
 from models.profile import Profile
 from models.strict_yaml import InputError
@@ -58,7 +59,7 @@ def write(profile: Profile, measured: pd.DataFrame, path: Path) -> list[Path]:
     """
     table = table_of(path)
     with staged(path.parent) as scratch:
-        rows.write(measured, scratch / table.name)
+        rows.write(others_flagged(measured), scratch / table.name)
         write_profile(profile, scratch / path.name)
         with held():
             (scratch / table.name).replace(table)

@@ -10,10 +10,9 @@ import pandas as pd
 
 from calibration.kernels import predict
 from calibration.kernels.fits.attention import SHORTEST, WIDEST_VERIFY, decode_rows
-from calibration.kernels.fits.collective import of_preferred_kernel
 from calibration.kernels.fits.gemm import served_shapes
 from calibration.kernels.fits.moe import served_experts
-from calibration.kernels.fits.select import good, of_one_kernel, of_usual_heads
+from calibration.kernels.fits.select import good, of_one_kernel, of_preferred_link, of_usual_heads
 from models.hardware import Accelerator
 from models.profile import Profile
 from models.schema import Dtype, ModelError
@@ -73,7 +72,7 @@ def _views(rows: pd.DataFrame, accelerator: Accelerator) -> Iterator[tuple[View,
         yield _gemm(dtype), served_shapes(rows, accelerator, dtype)
     yield from _attention_views(of_usual_heads(good(rows, "attention")), accelerator)
     reduced = good(rows, "all_reduce")
-    yield ALL_REDUCE, of_preferred_kernel(reduced)
+    yield ALL_REDUCE, of_preferred_link(reduced)
     yield EXPERTS, served_experts(good(rows, "moe"))[0]
 
 

@@ -48,7 +48,7 @@ def seconds(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -> F
 
 
 def _gemm(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -> Floats:
-    """GEMMs without the quantisation of their activations, which is timed apart from them."""
+    """GEMMs as they were timed: with the quantising of activations where that was part of it."""
     found = np.full(len(rows), np.nan)
     for dtype, fitted in profile.gemm.items():
         which = (rows["dtype"] == dtype).to_numpy()

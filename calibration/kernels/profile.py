@@ -11,7 +11,7 @@ from calibration.kernels import assumed
 from calibration.kernels.fits.attention import fit_attention
 from calibration.kernels.fits.collective import fit_all_reduce
 from calibration.kernels.fits.elementwise import fit_elementwise
-from calibration.kernels.fits.gemm import fit_gemm
+from calibration.kernels.fits.gemm import fit_gemm, times_whole_layers
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.moe import fit_moe
 from calibration.kernels.layer import layer_scores
@@ -71,6 +71,8 @@ def fit_profile(
     links, of_links = _named("all_reduce", lambda: fit_all_reduce(rows, accelerator))
     moe, of_moe = _named("moe", lambda: fit_moe(rows, accelerator))
     small = _named("elementwise", lambda: fit_elementwise(rows, accelerator))
+    fp8 = rows[(rows["operation"] == "gemm") & (rows["dtype"] == "fp8")]
+    whole = times_whole_layers(fp8)
     scores = [*of_gemm, *attention.scores, *of_links, *of_moe, *small.scores]
     profile = Profile(
         name=name,
@@ -83,7 +85,9 @@ def fit_profile(
         valid=seen(rows, accelerator),
         table=table,
         table_where=table_where(of_gemm, rows, accelerator, own_shapes) if table else TableWhere(),
-        gemm={dtype: _quantising(dtype, found, small.one_us) for dtype, found in gemm.items()},
+        gemm={
+            dtype: _quantising(dtype, found, small.one_us, whole) for dtype, found in gemm.items()
+        },
         attention=attention.decode,
         prefill_attention=attention.prefill,
         verify_attention=attention.verify,
@@ -103,8 +107,10 @@ def _named(operation: str, fit: Callable[[], T]) -> T:
         raise ModelError(f"{operation}: {error}") from error
 
 
-def _quantising(dtype: str, found: GemmConstants, one_us: Constant) -> GemmConstants:
+def _quantising(
+    dtype: str, found: GemmConstants, one_us: Constant, timed_too: bool
+) -> GemmConstants:
     """fp8 quantises its activations with one small kernel before, unless that was timed too."""
-    if dtype != "fp8" or found.quantise_memory is not None:
+    if dtype != "fp8" or timed_too:
         return found
     return found.model_copy(update={"quantise_us": one_us})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.robust import SOFT, Fitted, Form, fit_form
-from calibration.kernels.fits.select import column, good, of_one_kernel, source_of
+from calibration.kernels.fits.select import column, good, of_preferred_link, source_of
 from models.hardware import Accelerator
 from models.kernel_constants import AllReduceConstants, LargeAllReduce
 
@@ -19,9 +19,6 @@ Floats = NDArray[np.float64]
 US = 1e-6
 
 SHAPE = ("message_bytes",)
-KERNELS = ("vllm_graph", "nccl")
-"""Preferred first: what an engine runs inside CUDA graphs, then NVIDIA's own; else the usual."""
-
 FEWEST = 3
 """Sizes on either side of the change from one algorithm to the other, in half of the rows."""
 
@@ -55,7 +52,7 @@ def fit_all_reduce(
         return constants, scores
     form = _form(link.bandwidth_bytes_per_s)
     for gpus in sorted(set(timed["gpus"])):
-        used = of_preferred_kernel(timed[timed["gpus"] == gpus]).sort_values("message_bytes")
+        used = of_preferred_link(timed[timed["gpus"] == gpus]).sort_values("message_bytes")
         if used["message_bytes"].nunique() < 4 * FEWEST:
             continue
         pieces = _pieces(form, used)
@@ -65,14 +62,6 @@ def fit_all_reduce(
         score = held_out.of_times("all_reduce", used["dtype"].iloc[0], name, measured, predicted)
         scores.append(score)
     return constants, scores
-
-
-def of_preferred_kernel(rows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of the kernel that engines use, or of the one timed most."""
-    for kernel in KERNELS:
-        if (rows["kernel"] == kernel).any():
-            return rows[rows["kernel"] == kernel]
-    return of_one_kernel(rows)
 
 
 def _form(bandwidth: float) -> Form:

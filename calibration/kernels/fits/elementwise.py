@@ -13,6 +13,7 @@ from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.robust import Form, fit_form, rounded
 from calibration.kernels.fits.select import (
+    FEWEST_SHAPES,
     beyond_cache,
     column,
     good,
@@ -80,9 +81,21 @@ def fit_elementwise(rows: pd.DataFrame, accelerator: Accelerator) -> SmallKernel
         qk_norm_factor=assumed.QK_NORM_FACTOR,
         memory=found.constant(0, *about),
     )
-    share = 1 / assumed.SMALL_KERNELS if len(layers) else 1.0
-    one_us = found.constant(1, *about, times=share)
+    one_us = found.constant(1, *about)
+    if len(layers):
+        one_us = _single(one_pass, form) or found.constant(
+            1, *about, times=1 / assumed.SMALL_KERNELS
+        )
     return SmallKernels(layer, one_us, [score])
+
+
+def _single(one_pass: pd.DataFrame, form: Form) -> Constant | None:
+    """What a single kernel takes at least, if one was timed beside whole layers."""
+    if len(one_pass) < FEWEST_SHAPES:
+        return None
+    m = one_pass["m"]
+    about = f"{len(one_pass)} rows of {ONE_PASS}, m {m.min()}-{m.max()}"
+    return fit_form(form, one_pass, ("m", "n")).constant(1, source_of(one_pass), about)
 
 
 def _assumed() -> SmallKernels:

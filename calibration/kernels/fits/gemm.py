@@ -37,8 +37,8 @@ FEWEST_LARGE = 8
 PLAIN, TILED = "roofline", "roofline with tiles"
 QUANTISING = "{}, quantising"
 
-WHOLE_LAYER = "LinearKernel"
-"""In the name of kernels of vLLM whose layer was timed, quantising of bf16 activations included."""
+PUBLISHED = "aiconfigurator-core"
+"""Source of fp8 rows that time a whole linear layer of an engine, which quantises activations."""
 
 TILE_STEPS = (
     TileStep(up_to_m=64, pad_rows=64, tile_rows=64, tile_columns=64),
@@ -110,12 +110,17 @@ def form_name(constants: GemmConstants) -> str:
     return name if constants.quantise_memory is None else QUANTISING.format(name)
 
 
+def times_whole_layers(rows: pd.DataFrame) -> bool:
+    """Whether fp8 rows hold the quantising of activations, if there is any."""
+    return bool(rows["source"].str.contains(PUBLISHED).all())
+
+
 def _names(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) -> list[str]:
     """Forms to try."""
     names = [PLAIN]
     if dtype == "fp8" and accelerator.name in STREAMING_MULTIPROCESSORS:
         names.append(TILED)
-    if dtype == "fp8" and rows["kernel"].str.contains(WHOLE_LAYER).all():
+    if dtype == "fp8" and times_whole_layers(rows):
         names += [QUANTISING.format(name) for name in names]
     return names
 

@@ -14,7 +14,7 @@ from calibration.kernels.fits.select import (
     FEWEST_SHAPES,
     column,
     good,
-    of_one_kernel,
+    of_preferred_routing,
     source_of,
 )
 from models.hardware import Accelerator
@@ -24,9 +24,6 @@ Floats = NDArray[np.float64]
 US = 1e-6
 
 SHAPE = ("n", "k", "experts", "experts_per_token")
-ROUTINGS = ("balanced", "power_law_1.01")
-"""Preferred first; the second is the nearest to uniform in tables that have no balanced rows."""
-
 EXPERTS = 8
 NARROWEST = 1024
 LARGEST_M = 8192
@@ -71,13 +68,10 @@ def fit_moe(
 def served_experts(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Rows like Mixtral's and their routing; all rows of it where there are too few of those."""
     bf16 = rows[(rows["dtype"] == "bf16") & (rows["m"] <= LARGEST_M)]
-    for routing in ROUTINGS:
-        routed = of_one_kernel(bf16[bf16["kernel"].str.endswith(routing)])
-        if len(routed):
-            like = routed[(routed["experts"] == EXPERTS) & (routed["n"] >= NARROWEST)]
-            shapes = len(like[list(SHAPE)].drop_duplicates())
-            return (like if shapes >= FEWEST_SHAPES else routed), routing
-    return of_one_kernel(bf16), "as timed"
+    routed, routing = of_preferred_routing(bf16)
+    like = routed[(routed["experts"] == EXPERTS) & (routed["n"] >= NARROWEST)]
+    shapes = len(like[list(SHAPE)].drop_duplicates())
+    return (like if shapes >= FEWEST_SHAPES else routed), routing
 
 
 def _form(accelerator: Accelerator) -> Form:

@@ -14,6 +14,14 @@ from models.hardware import Accelerator
 FEWEST_SHAPES = 4
 """Shapes it takes to hold out half of them."""
 
+LINKS = ("vllm_graph", "nccl")
+"""Preferred first: what an engine runs inside CUDA graphs, then NVIDIA's own; else the usual."""
+
+ROUTINGS = ("balanced", "power_law_1.01")
+"""Preferred first; the second is the nearest to uniform in tables that have no balanced rows."""
+
+ANOTHER_KERNEL = "another kernel"
+
 FEW_TOKENS = 64
 """Tokens of a step up to which reading weights takes longest."""
 
@@ -31,6 +39,39 @@ def of_one_kernel(rows: pd.DataFrame) -> pd.DataFrame:
     if rows.empty:
         return rows
     return rows[rows["kernel"] == rows["kernel"].value_counts().sort_index().idxmax()]
+
+
+def of_preferred_link(rows: pd.DataFrame) -> pd.DataFrame:
+    """All-reduces of the kernel that engines use, or of the one timed most."""
+    for kernel in LINKS:
+        if (rows["kernel"] == kernel).any():
+            return rows[rows["kernel"] == kernel]
+    return of_one_kernel(rows)
+
+
+def of_preferred_routing(rows: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Experts of one kernel under the routing nearest to uniform, and the name of that."""
+    for routing in ROUTINGS:
+        routed = of_one_kernel(rows[rows["kernel"].str.endswith(routing)])
+        if len(routed):
+            return routed, routing
+    return of_one_kernel(rows), "as timed"
+
+
+def as_run(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows that may stand in for closed forms: of each size the kernel that an engine runs."""
+    dense, links, experts = (good(rows, name) for name in ("gemm", "all_reduce", "moe"))
+    parts = [of_one_kernel(group) for _, group in dense.groupby("dtype")]
+    parts += [of_preferred_link(group) for _, group in links.groupby("gpus")]
+    parts += [of_preferred_routing(group)[0] for _, group in experts.groupby("dtype")]
+    return pd.concat(parts) if parts else rows[:0]
+
+
+def others_flagged(rows: pd.DataFrame) -> pd.DataFrame:
+    """The same rows, those flagged that are of another kernel than the one an engine runs."""
+    others = rows["operation"].isin(("gemm", "all_reduce", "moe")) & (rows["flag"] == "")
+    others &= ~rows.index.isin(as_run(rows).index)
+    return rows.assign(flag=rows["flag"].mask(others, ANOTHER_KERNEL))
 
 
 def of_usual_heads(rows: pd.DataFrame) -> pd.DataFrame:
