@@ -2,9 +2,42 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, field_validator
 
 from models.schema import Constant, Frozen, PositiveInt
+
+HIGHEST_SHARE = 10.0
+"""Shares of a datasheet pass 1 where data was found in a cache, but not by an order."""
+
+
+def _share(constant: Constant) -> Constant:
+    if not 0 < constant.value <= HIGHEST_SHARE:
+        raise ValueError(f"value must be above 0 and at most {HIGHEST_SHARE:g}")
+    return constant
+
+
+def _not_negative(constant: Constant) -> Constant:
+    if constant.value < 0:
+        raise ValueError("value must not be negative")
+    return constant
+
+
+def _positive(constant: Constant) -> Constant:
+    if constant.value <= 0:
+        raise ValueError("value must be above 0")
+    return constant
+
+
+Share = Annotated[Constant, AfterValidator(_share)]
+"""Share of a peak rate or bandwidth."""
+
+Factor = Annotated[Constant, AfterValidator(_positive)]
+"""Factor or exponent."""
+
+Least = Annotated[Constant, AfterValidator(_not_negative)]
+"""Fixed time or size."""
 
 
 class TileStep(Frozen):
@@ -25,9 +58,9 @@ class Tiles(Frozen):
 
     sms: PositiveInt
     steps: tuple[TileStep, ...] = Field(min_length=1)
-    wave_exponent: Constant
-    norm: Constant
-    unaligned: Constant | None = None
+    wave_exponent: Least
+    norm: Factor
+    unaligned: Least | None = None
 
     @field_validator("steps")
     @classmethod
@@ -46,19 +79,19 @@ class GemmConstants(Frozen):
     or, where what was timed is the layer that does so, at ``quantise_memory`` of the bandwidth.
     """
 
-    compute: Constant
-    memory: Constant
-    launch_us: Constant
-    quantise_us: Constant | None = None
-    quantise_memory: Constant | None = None
+    compute: Share
+    memory: Share
+    launch_us: Least
+    quantise_us: Least | None = None
+    quantise_memory: Share | None = None
     tile: Tiles | None = None
 
 
 class AttentionConstants(Frozen):
     """Decode attention of one layer: ``launch_us + KV bytes / (memory bandwidth)``."""
 
-    memory: Constant
-    launch_us: Constant
+    memory: Share
+    launch_us: Least
 
 
 class PrefillAttentionConstants(Frozen):
@@ -67,8 +100,8 @@ class PrefillAttentionConstants(Frozen):
     Without ``memory`` the traffic of queries, keys and values is free.
     """
 
-    compute: Constant
-    memory: Constant | None = None
+    compute: Share
+    memory: Share | None = None
 
 
 class VerifyAttentionConstants(Frozen):
@@ -79,16 +112,16 @@ class VerifyAttentionConstants(Frozen):
     bandwidth)``.
     """
 
-    compute: Constant
-    memory: Constant | None = None
+    compute: Share
+    memory: Share | None = None
 
 
 class LargeAllReduce(Frozen):
     """All-reduce of large messages."""
 
     from_bytes: PositiveInt
-    latency_us: Constant
-    efficiency: Constant
+    latency_us: Least
+    efficiency: Share
 
 
 class AllReduceConstants(Frozen):
@@ -98,32 +131,32 @@ class AllReduceConstants(Frozen):
     changes from one exchange of everything to reduce-scatter and all-gather.
     """
 
-    latency_us: Constant
-    efficiency: Constant
+    latency_us: Least
+    efficiency: Share
     large: LargeAllReduce
 
 
 class ElementwiseConstants(Frozen):
     """Norms, rotary embedding, activation of one layer: ``fixed_us + bytes / (memory bw)``."""
 
-    fixed_us: Constant
-    qk_norm_factor: Constant
-    memory: Constant
+    fixed_us: Least
+    qk_norm_factor: Factor
+    memory: Share
 
 
 class MoeConstants(Frozen):
     """Grouped expert GEMMs of one layer, and the router in front of them."""
 
-    compute: Constant
-    memory: Constant
-    fixed_us: Constant
-    router_us: Constant
+    compute: Share
+    memory: Share
+    fixed_us: Least
+    router_us: Least
 
 
 class HeadConstants(Frozen):
     """LM head beyond its GEMM: logits traffic and small kernels, of the target and of Medusa."""
 
-    fixed_us: Constant
-    logit_bytes: Constant
-    medusa_kernel_us: Constant
-    medusa_logit_bytes: Constant
+    fixed_us: Least
+    logit_bytes: Least
+    medusa_kernel_us: Least
+    medusa_logit_bytes: Least

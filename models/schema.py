@@ -58,6 +58,6 @@ class Constant(Frozen):
     """
 
     value: float
-    se: float | None = None
+    se: NonNegative | None = None
     source: str
     fitted_on: str | None = None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,6 +29,13 @@ OPERATIONS = (
     "launch",
     "stream",
 )
+
+SIZES = {
+    "gemm": ("m", "n", "k"),
+    "moe": ("m", "n", "k", "experts", "experts_per_token"),
+    "all_reduce": ("gpus", "message_bytes"),
+}
+"""What a row must have for an operation that measured rows may stand in for."""
 
 KERNELS = pa.schema(
     [
@@ -71,10 +80,10 @@ def read_kernels(path: str | Path) -> pa.Table:
     Raises
     ------
     InputError
-        If there is no such file, it is not whole, or columns are missing.
+        If there is no such file, it is not whole, or columns are missing or hold other things.
     """
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read()
     except FileNotFoundError:
         raise InputError(str(path), None, "", "no such file") from None
     except (pa.ArrowException, OSError) as error:
@@ -83,7 +92,11 @@ def read_kernels(path: str | Path) -> pa.Table:
     missing = [name for name in KERNELS.names if name not in table.column_names]
     if missing:
         raise InputError(str(path), None, "", f"columns missing: {', '.join(missing)}")
-    return table.select(KERNELS.names).cast(KERNELS)
+    try:
+        return table.select(KERNELS.names).cast(KERNELS)
+    except (pa.ArrowException, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(str(path), None, "", f"columns are not as written: {reason}") from error
 
 
 def kernel_table(path: Path) -> KernelTable:
@@ -92,7 +105,7 @@ def kernel_table(path: Path) -> KernelTable:
     Raises
     ------
     InputError
-        As ``read_kernels``.
+        As ``read_kernels``, and where a row in use has a size or time that cannot be.
     """
     try:
         stat = path.stat()
@@ -106,7 +119,20 @@ def _kernel_table(path: Path, changed_ns: int, size: int) -> KernelTable:
     table = read_kernels(path)
     used = table.filter(pc.equal(table["flag"], ""))
     columns = {name: used[name].to_numpy(zero_copy_only=False) for name in COLUMNS}
+    _check(columns, path)
     return KernelTable.of(columns)
+
+
+def _check(columns: dict[str, Any], path: Path) -> None:
+    """Refuse rows in use without a positive, finite time, or with sizes that are none."""
+    for operation, sizes in SIZES.items():
+        rows = columns["operation"] == operation
+        for name in ("time_s", *sizes):
+            values = columns[name][rows]
+            bad = values[~((values > 0) & np.isfinite(values))]
+            if len(bad):
+                message = f"must be above 0 in every {operation} row without a flag, got {bad[0]}"
+                raise InputError(str(path), None, name, message)
 
 
 def write_kernels(table: pa.Table, path: str | Path) -> None:

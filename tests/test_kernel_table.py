@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
 import by_hand
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -163,6 +166,32 @@ def test_flagged_rows_are_left_out(tmp_path):
     flagged = {**ROWS[1], "flag": "2x off the roofline"}
     table = kernel_table(written(tmp_path / "rows.parquet", ROWS[0], flagged))
     assert table.gemm["bf16"].curves[512.0, 256.0].at.tolist() == [16]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"time_s": 0.0}, "time_s: must be above 0 in every gemm row without a flag, got 0.0"),
+        ({"time_s": math.nan}, "time_s: must be above 0 in every gemm row without a flag, got nan"),
+        ({"time_s": -1e-6}, "time_s: must be above 0 in every gemm row"),
+        ({"m": 0}, "m: must be above 0 in every gemm row without a flag, got 0"),
+    ],
+)
+def test_a_row_in_use_that_cannot_be_is_refused(tmp_path, change, message):
+    path = written(tmp_path / "rows.parquet", ROWS[0] | change)
+    with pytest.raises(InputError, match=re.escape(message)):
+        kernel_table(path)
+    flagged = written(tmp_path / "rows.parquet", ROWS[1], ROWS[0] | change | {"flag": "noisy"})
+    assert kernel_table(flagged).gemm["bf16"].curves[512.0, 256.0].at.tolist() == [32]
+
+
+def test_columns_of_another_type_are_refused_in_one_line(tmp_path):
+    path = written(tmp_path / "rows.parquet", ROWS[0])
+    text = pq.read_table(path)
+    index = text.column_names.index("time_s")
+    pq.write_table(text.set_column(index, "time_s", pa.array(["soon"])), path)
+    with pytest.raises(InputError, match="columns are not as written"):
+        kernel_table(path)
 
 
 def test_a_file_that_changes_is_read_anew(tmp_path):

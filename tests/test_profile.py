@@ -70,6 +70,17 @@ def test_a_profile_of_another_version_is_refused_in_one_line(tmp_path):
     assert "version: must be 2" in refusal(tmp_path, SHIPPED | {"version": 3})
 
 
+def edited(key: str, value: float) -> dict[str, Any]:
+    """The shipped profile's section of a dotted key, with another value there."""
+    section, *path = [int(part) if part.isdigit() else part for part in key.split(".")]
+    data = copy.deepcopy(SHIPPED[section])
+    inner = data
+    for part in path[:-1]:
+        inner = inner[part]
+    inner[path[-1]] = value
+    return {section: data}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -81,6 +92,14 @@ def test_a_profile_of_another_version_is_refused_in_one_line(tmp_path):
         (
             {"accelerator": BOX | {"peak_flops": {"fp8": 1e12}}, "device": "mybox"},
             "accelerator.peak_flops: needs bf16",
+        ),
+        (edited("gemm.bf16.compute.value", -0.8), "gemm.bf16.compute: value must be above 0"),
+        (edited("gemm.bf16.memory.value", 1e7), "gemm.bf16.memory: value must be above 0 and at"),
+        (edited("gemm.bf16.launch_us.value", -5), "gemm.bf16.launch_us: value must not be neg"),
+        (edited("all_reduce.2.efficiency.value", 0), "all_reduce.2.efficiency: value must be"),
+        (
+            edited("elementwise.fixed_us.se", -1),
+            "elementwise.fixed_us.se: must be greater than or equal to 0",
         ),
         (
             {"residuals": [{"operation": "gem", "dtype": "bf16", "rows": 1}]},
