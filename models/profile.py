@@ -63,7 +63,7 @@ class Valid(Frozen):
 
 
 class KernelResidual(Frozen):
-    """Error of fitted kernels on rows the fit has not seen.
+    """Error of fitted kernels on rows the fit has not seen; of layers, on all rows.
 
     Attributes
     ----------
