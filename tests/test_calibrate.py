@@ -302,6 +302,16 @@ def test_rows_of_another_gpu_are_refused_by_the_name_of_their_device(speccast, t
         assert (text in said) == wrong
 
 
+def test_times_in_another_unit_are_refused_under_the_name_of_the_file(speccast, tmp_path):
+    path, timed = tmp_path / "a.parquet", enough_to_fit()
+    slow = (timed["operation"] == "attention").map({True: 1e3, False: 1.0})
+    rows.write(timed.assign(time_s=slow * timed["time_s"]), path)
+    status, _, said = speccast("calibrate", "kernels", "--rows", path, "--gpu", "h100_sxm")
+    assert status == 2
+    assert said.startswith(f"{path}: times of attention are about 1000 times too long")
+    assert "time_s" not in said
+
+
 def test_rows_faster_than_the_gpu_they_are_said_to_be_of_are_refused(speccast, timings):
     status, text, said = speccast("calibrate", "kernels", "--rows", timings, "--gpu", "l40s")
     assert (status, text, said.count("\n")) == (2, "", 1)

@@ -217,7 +217,7 @@ def _accelerator_name(system: str) -> str | None:
 
 
 def _file(path: Path, gpu: str) -> pd.DataFrame:
-    """Rows of our own columns or of Vidur's; a row of our own may name its device."""
+    """Rows of our own columns or of Vidur's; a row of our own may name its device and source."""
     if path.suffix != ".parquet" and _is_vidur(path):
         return vidur.read(path, gpu)
     read = plain.read(path)
@@ -225,7 +225,8 @@ def _file(path: Path, gpu: str) -> pd.DataFrame:
         if _accelerator_name(device) not in (None, gpu):
             message = f"rows were timed on '{device}', but --gpu says '{gpu}'"
             raise InputError(str(path), None, "device", message)
-    return read.assign(device=read["device"].where(read["device"] != "", gpu))
+    named = {"device": gpu, "source": str(path)}
+    return read.assign(**{key: read[key].replace("", name) for key, name in named.items()})
 
 
 def _is_vidur(path: Path) -> bool:
