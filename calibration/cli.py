@@ -57,19 +57,24 @@ def kernels(
 ) -> None:
     """Fit a profile to published kernel tables, or to timings of your own.
 
-    Without --system or --engine it lists what the tables hold.
+    Without --system, or without --engine, it lists the tables there are to fit.
     """
     from calibration.kernels import command, output, report
     from sim.output import to_json
 
+    source = command.Source(system, engine, tuple(rows), gpu)
+    command.check_options(source, shipped=shipped, out=out, date=date, as_json=as_json)
     if shipped:
         _wrote(command.write_shipped(date))
         return
-    if not rows and (system is None or engine is None):
-        write_text(report.listing_report(command.listing(system), *screen(width)))
+    if not source.names_rows:
+        found = command.listing(system, engine)
+        if as_json:
+            write_text(to_json({"tables": [one._asdict() for one in found]}))
+        else:
+            write_text(report.listing_report(found, *screen(width)))
         return
     path = None if out is None else output.check_out(out, rows)
-    source = command.Source(system, engine, tuple(rows), gpu)
     fitted = command.fit(source, path, date)
     if as_json:
         write_text(to_json(command.as_json(fitted)))

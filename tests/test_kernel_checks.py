@@ -9,6 +9,7 @@ import pytest
 
 from calibration.kernels import aiconfigurator, check, rows, work
 from calibration.kernels.check import DUPLICATE, NON_POSITIVE, OFF_ROOFLINE, TOO_FAST
+from calibration.kernels.fits.select import ANOTHER_KERNEL
 from models import catalog
 from models.strict_yaml import InputError
 
@@ -110,6 +111,14 @@ def test_a_reason_given_before_stays_and_its_row_is_not_a_duplicate_of_any():
     assert set(flags(timed)[:-1]) == {""}
 
 
+@pytest.mark.parametrize("why", [NON_POSITIVE, DUPLICATE, TOO_FAST, OFF_ROOFLINE, ANOTHER_KERNEL])
+def test_a_reason_of_an_earlier_fit_is_found_anew_or_not_at_all(why):
+    assert set(flags(gemms().assign(flag=why))) == {""}
+    slow = spoiled(gemms(), 3, time_s=1.0).assign(flag=why)
+    assert flags(slow)[3] == OFF_ROOFLINE
+    assert flags(slow.assign(flag="spread 31 % of its repeats"))[3].startswith("spread")
+
+
 def test_a_kernel_slower_than_any_sound_one_is_flagged_as_a_whole_not_fitted():
     slow = rows.join([experts(6.0, kernel="cutlass balanced"), experts(1.0)])
     large = ((slow["m"] >= 16) & (slow["n"] >= 4096)).to_numpy()
@@ -173,7 +182,7 @@ def test_collectives_are_held_against_the_link_and_without_one_against_the_host_
 @pytest.mark.parametrize(
     ("factor", "message"),
     [
-        (1e3, r"a.parquet: time_s: times are about 1000 times too long .*: ms given as s, or us"),
+        (1e3, r"^a.parquet: times of gemm are about 1000 times too long .*: ms given as s, or us"),
         (1e6, r"about 1000000 times too long for this device: us given as s\?"),
         (1e-3, r"about 1000 times too short for this device: s given as ms, or ms as us\?"),
     ],
@@ -188,8 +197,49 @@ def test_times_in_another_unit_are_refused(factor, message, fixed_us):
 def test_one_source_in_another_unit_is_found_among_others():
     wrong = gemms(source="b.csv", version="2")
     timed = rows.join([gemms(), gemms(version="1"), wrong.assign(time_s=wrong["time_s"] * 1e3)])
-    with pytest.raises(InputError, match=r"b.csv: time_s: times are about 1000 times too long"):
+    with pytest.raises(InputError, match=r"^b.csv: times of gemm are about 1000 times too long"):
         check.flag(timed, H100)
+
+
+@pytest.mark.parametrize(("factor", "off"), [(1e3, "long"), (1e-3, "short")])
+def test_one_operation_in_another_unit_is_found_among_others_of_its_source(factor, off):
+    few = experts(1.0).assign(source="a.parquet")
+    few["time_s"] *= factor
+    with pytest.raises(InputError, match=rf"^a.parquet: times of moe are about 1000 .* too {off}"):
+        check.flag(rows.join([gemms(), gemms(version="1"), few]), H100)
+
+
+def test_small_kernels_of_a_device_of_ones_own_may_take_long_to_call():
+    few = rows.frame("elementwise", kernel="layer", m=[1, 2], n=576, bytes=4.0, time_s=2e-3)
+    own = H100.model_copy(update={"name": "my_cpu"})
+    check.flag(rows.join([gemms(), few.assign(source="a.parquet")]), own)
+
+
+def decodes(slower):
+    context = 4096 * np.arange(1, 21)
+    shape = {"batch": 8, "heads": 32, "kv_heads": 8, "head_dim": 128, "dtype": "bf16"}
+    read_s = work.attention(8, 1, context, 32, 8, 128, "bf16").bytes / BW
+    asked = {"kv_dtype": "bf16", "context_tokens": context, "time_s": slower * read_s + 1e-5}
+    return rows.frame("attention", query_tokens=1, **shape, **asked)
+
+
+def test_rows_mostly_faster_than_the_datasheet_are_those_of_another_gpu():
+    l40s = catalog.hardware("l40s")
+    refused = [(gemms(fixed_us=0.1), r"^56 of 56 rows of gemm"), (decodes(1.2), "^20 of 20 .*dec")]
+    for timed, message in refused:
+        again = rows.join([timed, timed])
+        with pytest.raises(InputError, match=message) as error:
+            check.refuse_wrong_gpu(check.flag(again, l40s), l40s)
+        assert "faster than the datasheet of l40s; is --gpu right?" in str(error.value)
+        check.refuse_wrong_gpu(check.flag(again, H100), H100)
+
+
+def test_half_of_the_rows_faster_than_the_datasheet_do_not_speak_against_the_gpu():
+    timed = decodes(1.2)
+    fast = timed.index < len(timed) // 2
+    half = timed.assign(time_s=timed["time_s"].where(~fast, timed["time_s"] / 2))
+    assert (flags(half) == TOO_FAST).sum() == 10
+    check.refuse_wrong_gpu(check.flag(half, H100), H100)
 
 
 def test_the_summary_counts_by_operation_type_and_reason():
@@ -223,3 +273,21 @@ def test_of_the_published_tables_few_rows_in_use_are_flagged_and_the_slow_mixtur
     large = (checked["operation"] == "moe") & (checked["n"] * checked["k"] >= 8e6)
     fp8 = large & (checked["dtype"] == "fp8") & checked["m"].between(32, 512)
     assert flagged[fp8].mean() > 0.8
+
+
+@pytest.mark.extras
+@pytest.mark.parametrize(
+    ("gpu", "system", "engine", "release"),
+    [
+        ("h100_sxm", "h100_sxm", "vllm", "0.24.0"),
+        ("h100_sxm", "h100_sxm", "sglang", "0.5.14"),
+        ("a100_80g_sxm", "a100_sxm", "vllm", "0.14.0"),
+        ("l40s", "l40s", "vllm", "0.24.0"),
+        ("b200_sxm", "b200_sxm", "vllm", "0.24.0"),
+    ],
+)
+def test_no_published_table_is_taken_for_one_of_another_unit_or_gpu(gpu, system, engine, release):
+    pytest.importorskip("aiconfigurator_core", reason="needs the extra 'tables'")
+    accelerator = catalog.hardware(gpu)
+    checked = check.flag(aiconfigurator.read(system, engine, release), accelerator)
+    check.refuse_wrong_gpu(checked, accelerator)

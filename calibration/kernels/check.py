@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from calibration.kernels import rows
+from calibration.kernels.fits.select import ANOTHER_KERNEL
 from calibration.kernels.work import OPERANDS
 from models import catalog
 from models.hardware import Accelerator
@@ -19,6 +20,9 @@ NON_POSITIVE = "non-positive time"
 DUPLICATE = "duplicate"
 TOO_FAST = "faster than the datasheet"
 OFF_ROOFLINE = "2x off the roofline"
+
+GIVEN_ANEW = (NON_POSITIVE, DUPLICATE, TOO_FAST, OFF_ROOFLINE, ANOTHER_KERNEL)
+"""Reasons of an earlier fit: they rest on the rows it had, and none of them is kept."""
 
 FACTOR = 2.0
 """How far off the fitted roofline of its kernel a time may lie."""
@@ -72,7 +76,8 @@ def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     Parameters
     ----------
     timed : DataFrame
-        Columns of ``sim.kernel_rows.KERNELS``; reasons already given stay.
+        Columns of ``sim.kernel_rows.KERNELS``. Reasons already given stay, such as the spread of
+        repeats, but those of an earlier fit (``GIVEN_ANEW``) are found anew.
     accelerator : Accelerator
         What they were timed on: its datasheet bounds every time from below.
 
@@ -91,15 +96,16 @@ def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     Raises
     ------
     InputError
-        If the times of a whole source are a power of 1000 off: it names the units.
+        If the times of an operation of a source are a power of 1000 off: it names the units.
     """
     checked = timed.copy()
-    reason = checked["flag"].to_numpy(dtype=object)
+    own_box = accelerator.name not in catalog.names("hardware")
+    reason = checked["flag"].replace(GIVEN_ANEW, "").to_numpy(dtype=object, copy=True)
     positive = (checked["time_s"] > 0).to_numpy()
     _note(reason, ~positive, NON_POSITIVE)
     _note(reason, _repeats(checked, reason == ""), DUPLICATE)
     compute_s, memory_s = _datasheet_times(checked, accelerator)
-    _check_units(checked, np.fmax(compute_s, memory_s), positive)
+    _check_units(checked, np.fmax(compute_s, memory_s), positive, each=not own_box)
     time_s = checked["time_s"].to_numpy()
     _note(reason, time_s * MARGIN < np.fmax(compute_s, memory_s), TOO_FAST)
     by_kernel = checked.groupby([*_KERNEL, checked["query_tokens"] == 1], sort=False)
@@ -107,7 +113,7 @@ def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     for key, members in groups.items():
         operation, *_, one_query = key
         sound = SOUND.get("decode" if operation == "attention" and one_query else operation)
-        if sound is not None and accelerator.name not in catalog.names("hardware"):
+        if sound is not None and own_box:
             compute, memory, fixed_s = sound
             sound = Sound(compute / OWN_BOX, memory / OWN_BOX, fixed_s * OWN_BOX)
         used = members[reason[members] == ""]
@@ -120,6 +126,34 @@ def flag(timed: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
             reason[used[off]] = OFF_ROOFLINE
     checked["flag"] = pd.Series(reason, checked.index).astype(str)
     return checked
+
+
+def refuse_wrong_gpu(checked: pd.DataFrame, accelerator: Accelerator) -> None:
+    """Refuse rows that another GPU must have timed.
+
+    Parameters
+    ----------
+    checked : DataFrame
+        As ``flag`` returns it.
+    accelerator : Accelerator
+        What its rows are said to be timed on.
+
+    Raises
+    ------
+    InputError
+        If more than half of the GEMMs, or of the decode attention, are faster than its datasheet.
+    """
+    operation, judged = checked["operation"], checked["flag"].isin(("", TOO_FAST, OFF_ROOFLINE))
+    decode = (operation == "attention") & (checked["query_tokens"] == 1)
+    for name, of_it in {"gemm": operation == "gemm", "decode attention": decode}.items():
+        flags = checked["flag"][of_it & judged]
+        fast = int((flags == TOO_FAST).sum())
+        if 2 * fast > len(flags):
+            message = (
+                f"{fast} of {len(flags)} rows of {name} are faster than the datasheet of "
+                f"{accelerator.name}; is --gpu right?"
+            )
+            raise InputError("", None, "", message)
 
 
 def flag_summary(checked: pd.DataFrame) -> pd.DataFrame:
@@ -169,12 +203,21 @@ def _datasheet_times(checked: pd.DataFrame, accelerator: Accelerator) -> tuple[F
     return compute_s, checked["bytes"].to_numpy() / bandwidth
 
 
-def _check_units(checked: pd.DataFrame, least_s: Floats, positive: NDArray[np.bool_]) -> None:
-    """Refuse a source whose times are a power of 1000 off what its kernels take."""
+def _check_units(
+    checked: pd.DataFrame, least_s: Floats, positive: NDArray[np.bool_], each: bool
+) -> None:
+    """Refuse a source whose times are a power of 1000 off what its kernels take.
+
+    Of ``each`` operation, or only of all together: a CPU calls small ones thousands of times
+    slower than it computes them.
+    """
     typical_fixed_s = 10e-6
     usable = positive & checked["operation"].isin(list(SOUND)).to_numpy()
     time_s = checked["time_s"].to_numpy()
-    for source, members in checked[usable].groupby("source").indices.items():
+    by = ["source", "operation"] if each else ["source"]
+    groups: Any = checked[usable].groupby(by).indices
+    for key, members in groups.items():
+        source, *of = key if isinstance(key, tuple) else (key,)
         places = np.flatnonzero(usable)[members]
         off = float(np.median(time_s[places] / (least_s[places] + typical_fixed_s)))
         if 0.02 < off < 100:
@@ -186,8 +229,9 @@ def _check_units(checked: pd.DataFrame, least_s: Floats, positive: NDArray[np.bo
         }
         guess = units.get((off > 1, thousands), "us given as s" if off > 1 else "s given as us")
         direction = "long" if off > 1 else "short"
-        message = f"times are about {thousands} times too {direction} for this device: {guess}?"
-        raise InputError(str(source), None, "time_s", message)
+        times = " ".join(["times", *(f"of {operation}" for operation in of)])
+        message = f"{times} are about {thousands} times too {direction} for this device: {guess}?"
+        raise InputError(str(source), None, "", message)
 
 
 def _roofline(compute_s: Floats, memory_s: Floats, time_s: Floats, sound: Sound) -> Floats:

@@ -13,6 +13,7 @@ import pandas as pd
 from calibration.kernels import aiconfigurator, check, plain, rows, vidur
 from calibration.kernels.device.run import Calibrated
 from calibration.kernels.fits.held_out import Score
+from calibration.kernels.input_columns import nearest
 from calibration.kernels.output import table_of
 from calibration.kernels.profile import fit_profile
 from calibration.kernels.shipped import calibrate_shipped, shipped
@@ -36,6 +37,11 @@ class Source(NamedTuple):
     gpu: str | None = None
 
     @property
+    def names_rows(self) -> bool:
+        """Whether it says what to fit; otherwise there are only tables to choose from."""
+        return bool(self.files) or (self.system is not None and self.engine is not None)
+
+    @property
     def command(self) -> str:
         """The command line that names it."""
         if self.files:
@@ -50,6 +56,36 @@ class Fitted(NamedTuple):
     profile: Profile
     scores: Sequence[Score]
     rows: pd.DataFrame
+
+
+def check_options(
+    source: Source, *, shipped: bool, out: str | None, date: str | None, as_json: bool
+) -> None:
+    """Refuse options of ``calibrate kernels`` that do not go together.
+
+    Raises
+    ------
+    InputError
+        That names the option.
+    """
+    choices = {"--rows": source.files, "--system": source.system, "--engine": source.engine}
+    given = choices | {"--gpu": source.gpu, "--out": out, "--json": as_json}
+    strange = [name for name, value in given.items() if value]
+    chosen = [name for name in choices if name in strange]
+    wrong, message = "", ""
+    if shipped and strange:
+        wrong, message = "--shipped", f"excludes {' and '.join(strange)}"
+    elif source.files and len(chosen) > 1:
+        wrong, message = "--rows", f"excludes {' and '.join(chosen[1:])}"
+    elif source.files and source.gpu is None:
+        wrong, message = "--gpu", "--rows needs the GPU they were timed on"
+    elif source.gpu is not None and not source.files:
+        wrong, message = "--gpu", "goes with --rows; --system names its own"
+    elif not (shipped or source.names_rows) and (out or date):
+        wrong = "--out" if out else "--date"
+        message = "there is nothing to fit: give --system and --engine, or --rows and --gpu"
+    if wrong:
+        raise InputError("", None, wrong, message)
 
 
 def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fitted:
@@ -74,11 +110,14 @@ def fit(source: Source, out: Path | None = None, date: str | None = None) -> Fit
         If the tables are not installed.
     """
     accelerator, timed = _read(source)
+    checked = check.flag(timed, accelerator)
+    if source.files:
+        check.refuse_wrong_gpu(checked, accelerator)
     engine = source.engine and source.engine.replace("/", " ")
     package = "timings of one's own"
     if not source.files:
         package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
-    return _fitted(timed, accelerator, out, _date(date), package, source.command, engine)
+    return _fitted(checked, accelerator, out, _date(date), package, source.command, engine)
 
 
 def fit_device(measured: Calibrated, out: Path, options: str) -> Fitted:
@@ -92,15 +131,16 @@ def fit_device(measured: Calibrated, out: Path, options: str) -> Fitted:
     options : str
         Those of the command line, for the record.
     """
+    checked = check.flag(measured.rows, measured.accelerator)
     return _fitted(
-        *(measured.rows, measured.accelerator, out, _date(None), "torch on the device"),
+        *(checked, measured.accelerator, out, _date(None), "torch on the device"),
         f"speccast calibrate device {options}",
         own_shapes=True,
     )
 
 
 def _fitted(
-    timed: pd.DataFrame,
+    checked: pd.DataFrame,
     accelerator: Accelerator,
     out: Path | None,
     date: str,
@@ -109,7 +149,6 @@ def _fitted(
     engine: str | None = None,
     own_shapes: bool = False,
 ) -> Fitted:
-    checked = check.flag(timed, accelerator)
     if engine is None:
         engines = checked[["engine", "version"]].drop_duplicates().agg(" ".join, axis=1)
         engine = ", ".join(sorted({name.strip() for name in engines} - {""})) or "not said"
@@ -151,15 +190,10 @@ def _date(asked: str | None) -> str:
 
 def _read(source: Source) -> tuple[Accelerator, pd.DataFrame]:
     if source.files:
-        if source.system is not None or source.engine is not None:
-            raise InputError("", None, "--rows", "excludes --system and --engine")
-        if source.gpu is None:
-            raise InputError("", None, "--gpu", "--rows needs the GPU they were timed on")
+        assert source.gpu is not None
         accelerator = catalog.hardware(source.gpu)
         parts = [_file(path, accelerator.name) for path in source.files]
         return accelerator, rows.join(parts)
-    if source.gpu is not None:
-        raise InputError("", None, "--gpu", "goes with --rows; --system names its own")
     assert source.system is not None and source.engine is not None
     engine, separator, release = source.engine.partition("/")
     if not separator:
@@ -170,19 +204,29 @@ def _read(source: Source) -> tuple[Accelerator, pd.DataFrame]:
 
 def accelerator_of(system: str) -> Accelerator:
     """Accelerator of a system of the tables; ModelError where the catalogue has none."""
-    named = {one.system: one.name for one in shipped()}
-    name = named.get(system, system)
-    if name not in catalog.names("hardware"):
+    name = _accelerator_name(system)
+    if name is None:
         raise ModelError(f"the catalogue has no accelerator for the tables of '{system}'")
     return catalog.hardware(name)
 
 
+def _accelerator_name(system: str) -> str | None:
+    named = {one.system: one.name for one in shipped()}
+    name = named.get(system, system)
+    return name if name in catalog.names("hardware") else None
+
+
 def _file(path: Path, gpu: str) -> pd.DataFrame:
-    """Rows of our own columns or of Vidur's; a row of our own may name its device."""
+    """Rows of our own columns or of Vidur's; a row of our own may name its device and source."""
     if path.suffix != ".parquet" and _is_vidur(path):
         return vidur.read(path, gpu)
     read = plain.read(path)
-    return read.assign(device=read["device"].where(read["device"] != "", gpu))
+    for device in read["device"].unique():
+        if _accelerator_name(device) not in (None, gpu):
+            message = f"rows were timed on '{device}', but --gpu says '{gpu}'"
+            raise InputError(str(path), None, "device", message)
+    named = {"device": gpu, "source": str(path)}
+    return read.assign(**{key: read[key].replace("", name) for key, name in named.items()})
 
 
 def _is_vidur(path: Path) -> bool:
@@ -193,16 +237,45 @@ def _is_vidur(path: Path) -> bool:
         return False
 
 
-def listing(system: str | None) -> list[tuple[str, str, list[str]]]:
-    """System, engine version and operations of the tables that a profile can be fitted to."""
-    systems = aiconfigurator.systems() if system is None else [system]
-    found = ((name, aiconfigurator.versions(name)) for name in systems)
-    return [
-        (name, version, operations)
-        for name, versions in found
-        for version, operations in versions.items()
-        if "gemm" in operations
+class Tables(NamedTuple):
+    """Tables of an engine version on a system, and the operations they time."""
+
+    system: str
+    engine: str
+    operations: Sequence[str]
+
+
+def listing(system: str | None, engine: str | None) -> list[Tables]:
+    """Tables that a profile can be fitted to.
+
+    Parameters
+    ----------
+    system, engine : str, optional
+        List only those of a system, or of an engine (``vllm``) or its version (``vllm/0.24.0``).
+
+    Raises
+    ------
+    ModelError
+        If there are none.
+    RuntimeError
+        If the tables are not installed.
+    """
+    systems = [system] if system is not None else aiconfigurator.systems()
+    found = [
+        Tables(name, version, operations)
+        for name in systems
+        for version, operations in aiconfigurator.versions(name).items()
+        if _accelerator_name(name) is not None and {"gemm", "attention"} <= set(operations)
     ]
+    if not found and system is not None:
+        accelerator_of(system)
+        raise ModelError(f"no kernel tables of '{system}' that a profile can be fitted to")
+    chosen = [one for one in found if engine in (None, one.engine, one.engine.split("/")[0])]
+    if not chosen and engine is not None:
+        there = list(dict.fromkeys(one.engine for one in found))
+        hint = nearest(engine, there)
+        raise ModelError(f"no kernel tables of '{engine}'; there are {', '.join(there)}{hint}")
+    return chosen
 
 
 def as_json(fitted: Fitted) -> dict[str, Any]:
