@@ -102,6 +102,16 @@ def test_those_of_verification_where_computing_shows():
     assert fit_attention(hidden, H100).verify is None
 
 
+@pytest.mark.parametrize("added_us", [0.0, 40.0])
+def test_no_constant_of_verification_that_the_rows_do_not_tell(added_us):
+    # read slower than in decoding, whatever is computed: only the form that reads at a rate of
+    # its own comes close, and its arithmetic is free
+    timed = verifications()
+    moving = timed["bytes"] / (0.3 * H100.memory_bandwidth_bytes_per_s)
+    slow = timed.assign(time_s=moving + (12.0 + added_us) * US)
+    assert fit_attention(rows.join([decodes(), prompts(), slow]), H100).verify is None
+
+
 def test_those_of_an_all_reduce_and_the_size_at_which_it_changes():
     found, scores = fit_all_reduce(all_reduces(), H100)
     assert sorted(found) == [2, 4, 8]

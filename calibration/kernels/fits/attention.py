@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
-from calibration.kernels.fits.robust import Fitted, Form, fit_form
+from calibration.kernels.fits.robust import ZERO, Fitted, Form, fit_form
 from calibration.kernels.fits.select import (
     beyond_cache,
     column,
@@ -39,6 +39,10 @@ WIDEST_VERIFY = 64
 FEWEST_COMPUTE_BOUND = 5
 CLEARLY = 0.8
 """Share of the error of the simpler form that one with a constant more must stay below."""
+
+MOST = 1.1
+"""Share of what the device can do above which a constant is none of its own: the rows of the fit
+do not depend on it."""
 
 KV_DTYPES: tuple[KvDtype, ...] = ("bf16", "fp8")
 
@@ -142,7 +146,7 @@ def _fit_verify(
     """Several query tokens against a context: arithmetic beside reading the KV, or after it.
 
     Reading as in decoding hides behind arithmetic, unless a rate of its own that does not is
-    clearly closer to the rows held out.
+    clearly closer to the rows held out. A form with a constant that the rows do not tell is none.
     """
     several = rows["query_tokens"].between(2, WIDEST_VERIFY) & (rows["context_tokens"] > 0)
     used = of_one_kernel(rows[several])
@@ -163,7 +167,7 @@ def _fit_verify(
     tokens = used["batch"] * used["query_tokens"]
     found, score = _fit(Form("verification", (0.2,), hidden), used, kv, tokens)
     both, of_both = _fit(Form("verification", (0.2, memory), summed), used, kv, tokens)
-    if of_both.p90 < CLEARLY * score.p90:
+    if _told(both) and of_both.p90 < CLEARLY * score.p90:
         about = source_of(used), _lengths(used, "query_tokens")
         constants = VerifyAttentionConstants(
             compute=both.constant(0, *about), memory=both.constant(1, *about)
@@ -171,10 +175,15 @@ def _fit_verify(
         return constants, [of_both]
     compute_s = column(used, "flops") / (found.values[0] * peak)
     bound = compute_s > column(used, "bytes") / (memory * bandwidth)
-    if bound.sum() < FEWEST_COMPUTE_BOUND:
+    if not _told(found) or bound.sum() < FEWEST_COMPUTE_BOUND:
         return None, [score]
     about = source_of(used), _lengths(used, "query_tokens")
     return VerifyAttentionConstants(compute=found.constant(0, *about)), [score]
+
+
+def _told(found: Fitted) -> bool:
+    """Whether all constants, each a share of a roof, are away from their bounds."""
+    return bool(((found.values > ZERO) & (found.values <= MOST)).all())
 
 
 def _fit(
