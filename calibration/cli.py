@@ -106,7 +106,8 @@ def device(
     Interrupted, it goes on where it was. The last line on stdout is JSON.
     """
     from calibration.kernels import command, output, report
-    from calibration.kernels.device.run import Options, calibrate_device, enough_time, interruption
+    from calibration.kernels.device.resume import enough_time, interruption
+    from calibration.kernels.device.run import Options, calibrate_device, partial_of
     from sim import progress
 
     path = output.check_out(out)
@@ -119,7 +120,7 @@ def device(
         with enough_time(measured.left, measured.partial):
             fitted = command.fit_device(measured, path, given)
     except KeyboardInterrupt:
-        _note(interruption(path))
+        _note(interruption(partial_of(path)))
         raise
     written = output.write(fitted.profile, fitted.rows, path)
     measured.partial.unlink(missing_ok=True)

@@ -76,10 +76,10 @@ class VerifyAttentionConstants(Frozen):
 
     ``max(KV read as in decoding, flops / (compute peak))``, or with ``memory``, for kernels whose
     reading does not hide behind arithmetic, ``flops / (compute peak) + KV bytes / (memory
-    bandwidth)``.
+    bandwidth)``. Without ``compute`` arithmetic takes as long as in a prompt.
     """
 
-    compute: Constant
+    compute: Constant | None = None
     memory: Constant | None = None
 
 

@@ -16,12 +16,11 @@ from calibration.kernels.device import machine as machines
 from calibration.kernels.device.accelerator import accelerator_of
 from calibration.kernels.device.grid import CPU, CUDA, grid
 from calibration.kernels.device.machine import Machine
-from calibration.kernels.device.resume import Partial, Timed, kept_in, time_shapes
+from calibration.kernels.device.resume import Partial, Timed, enough_time, kept_in, time_shapes
 from calibration.kernels.device.run import (
     USUAL,
     Options,
     calibrate_device,
-    enough_time,
     partial_of,
     summed_up,
     to_rows,
@@ -531,7 +530,7 @@ def test_what_is_kept_lies_beside_the_profile():
         (("cpu", "smollm2", 1, 1), "--transformer: unknown transformer 'smollm2'; did you"),
         (
             ("cpu", None, 2, 1),
-            "--tp: must divide the 9 heads of smollm2-135m, got 2, the default --transformer of cpu",
+            "--tp: must divide the 9 heads of smollm2-135m, got 2, the default --transf",
         ),
         (("cpu", "llama-3.1-8b", 3, 1), "--tp: must divide the 32 heads of llama-3.1-8b, got 3"),
     ],
@@ -558,7 +557,7 @@ def test_a_budget_too_short_for_a_fit_says_what_is_kept_and_how_to_go_on(tmp_pat
         f"too short for a profile (gemm: too few); 4 kernels timed so far are kept in {path}, "
         "7 are left: run the same command again to go on"
     )
-    with pytest.raises(type(error), match="^gemm: too few$"), enough_time(0, path):
+    with pytest.raises(type(error), match=r"^gemm: too few$"), enough_time(0, path):
         raise error
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.kernels.device.sweep import Shape
 from calibration.kernels.device.timing import NoisyError, Timing
+from models.schema import ModelError
 from models.strict_yaml import InputError
 from sim.progress import OnProgress
 
@@ -151,6 +153,42 @@ def kept_in(path: Path) -> int:
         return sum(not Timed(**json.loads(line)).flag for line in lines[1:-1])
     except (OSError, ValueError, TypeError):
         return 0
+
+
+def interruption(partial: Path) -> str:
+    """What an interrupted run leaves, in one line."""
+    kept = kept_in(partial)
+    if not kept:
+        return "interrupted: no kernel was timed yet"
+    return f"interrupted: {kept} kernels are kept in {partial}; the same command goes on from there"
+
+
+@contextlib.contextmanager
+def enough_time(left: int, partial: Path) -> Iterator[None]:
+    """Say that rows are too few for a fit because the budget was over, and how to go on.
+
+    Parameters
+    ----------
+    left : int
+        Kernels that were not begun; 0: whatever the block raises has another reason.
+    partial : Path
+        What keeps those that were.
+
+    Raises
+    ------
+    ModelError
+        In place of any, or a RuntimeError, of the block.
+    """
+    try:
+        yield
+    except (ModelError, RuntimeError) as error:
+        if not left:
+            raise
+        raise ModelError(
+            f"too short for a profile ({error}); {kept_in(partial)} kernels timed so far are kept "
+            f"in {partial}, {left} are left: run the same command again to go on",
+            "--budget-s",
+        ) from error
 
 
 def _differing(before: Mapping[str, Any], run: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from calibration.kernels.device.grid import Grid, grid
 from calibration.kernels.device.machine import Machine
 from calibration.kernels.device.operands import Operands
 from calibration.kernels.device.operations import build, weights_go_by
-from calibration.kernels.device.resume import Note, Partial, Timed, kept_in, silent, time_shapes
+from calibration.kernels.device.resume import Note, Partial, Timed, enough_time, silent, time_shapes
 from calibration.kernels.device.sweep import Shape, Stack, sweep
 from calibration.kernels.device.timing import Limits, Timing, time_call
 from models import catalog
@@ -134,43 +134,6 @@ def _naming(option: str = "", more: str = "") -> Iterator[None]:
         yield
     except ModelError as error:
         raise ModelError(f"{error}{more}", option or f"--{error.key}") from error
-
-
-@contextlib.contextmanager
-def enough_time(left: int, partial: Path) -> Iterator[None]:
-    """Say that rows are too few for a fit because the budget was over, and how to go on.
-
-    Parameters
-    ----------
-    left : int
-        Kernels that were not begun; 0: whatever the block raises has another reason.
-    partial : Path
-        What keeps those that were.
-
-    Raises
-    ------
-    ModelError
-        In place of any, or a RuntimeError, of the block.
-    """
-    try:
-        yield
-    except (ModelError, RuntimeError) as error:
-        if not left:
-            raise
-        raise ModelError(
-            f"too short for a profile ({error}); {kept_in(partial)} kernels timed so far are kept "
-            f"in {partial}, {left} are left: run the same command again to go on",
-            "--budget-s",
-        ) from error
-
-
-def interruption(out: Path) -> str:
-    """What an interrupted run leaves, in one line."""
-    partial = partial_of(out)
-    kept = kept_in(partial)
-    if not kept:
-        return "interrupted: no kernel was timed yet"
-    return f"interrupted: {kept} kernels are kept in {partial}; the same command goes on from there"
 
 
 def partial_of(out: Path) -> Path:
