@@ -93,7 +93,10 @@ def device(
     name: Annotated[Literal["cuda", "cpu"], typer.Option("--device", help="Where to run.")],
     transformer: Annotated[
         str | None,
-        typer.Option(help="Whose layers to time; catalogue name or config.json."),
+        typer.Option(
+            help="Whose layers to time; catalogue name or config.json.",
+            show_default="llama-3.1-8b on cuda, smollm2-135m on cpu",
+        ),
     ] = None,
     tp: Annotated[int, typer.Option(min=1, help="Tensor-parallel GPUs a replica.")] = 1,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
@@ -108,16 +111,22 @@ def device(
     Interrupted, it goes on where it was. The last line on stdout is JSON.
     """
     from calibration.kernels import command, output, report
-    from calibration.kernels.device.run import Options, calibrate_device
+    from calibration.kernels.device.resume import enough_time, interruption
+    from calibration.kernels.device.run import Options, calibrate_device, partial_of
     from sim import progress
 
     path = output.check_out(out)
     options = Options(quick=quick, threads=threads, budget_s=budget_s)
-    with progress.shown(quiet=False) as bar:
-        measured = calibrate_device(name, transformer, tp, path, options, bar.update, _note)
     given = f"--device {name} --transformer {transformer}" if transformer else f"--device {name}"
     given += f" --tp {tp} --threads {threads}{' --quick' if quick else ''}"
-    fitted = command.fit_device(measured, path, given)
+    try:
+        with progress.shown(quiet=False) as bar:
+            measured = calibrate_device(name, transformer, tp, path, options, bar.update, _note)
+        with enough_time(measured.left, measured.partial):
+            fitted = command.fit_device(measured, path, given)
+    except KeyboardInterrupt:
+        _note(interruption(partial_of(path)))
+        raise
     written = output.write(fitted.profile, fitted.rows, path)
     measured.partial.unlink(missing_ok=True)
     write_text(report.kernels_report(*fitted, *screen(width)))

@@ -109,10 +109,10 @@ class VerifyAttentionConstants(Frozen):
 
     ``max(KV read as in decoding, flops / (compute peak))``, or with ``memory``, for kernels whose
     reading does not hide behind arithmetic, ``flops / (compute peak) + KV bytes / (memory
-    bandwidth)``.
+    bandwidth)``. Without ``compute`` arithmetic takes as long as in a prompt.
     """
 
-    compute: Share
+    compute: Share | None = None
     memory: Share | None = None
 
 

@@ -261,8 +261,9 @@ class Kernels:
 
     def verify_pair_s(self, net: Transformer, tp: int) -> float:
         """The same of a query token that decodes: measured by itself, or as in a prompt [s]."""
-        verify = self.profile.verify_attention or self.profile.prefill_attention
-        return self._pair_s(verify.compute, net, tp)
+        verify = self.profile.verify_attention
+        own = verify and verify.compute
+        return self._pair_s(own or self.profile.prefill_attention.compute, net, tp)
 
     def _pair_s(self, share: Constant, net: Transformer, tp: int) -> float:
         flops = 4.0 * net.heads / tp * net.head_dim

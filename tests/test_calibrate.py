@@ -13,6 +13,7 @@ import pytest
 from timed_rows import H100, PROFILE, enough_to_fit
 
 from calibration.kernels import command, output, rows, shipped
+from calibration.kernels.device.resume import Partial, Timed
 from models import catalog
 from sim import cli, experiment, verbs
 from sim.kernel_rows import kernel_table
@@ -413,7 +414,7 @@ def test_device_times_fits_writes_and_ends_with_a_line_of_json(speccast, monkeyp
         partial = tmp_path / "box.yaml.partial"
         partial.write_text("rows so far", "utf-8")
         return SimpleNamespace(
-            rows=enough_to_fit(), accelerator=H100, summary={"rows": 7}, partial=partial
+            rows=enough_to_fit(), accelerator=H100, summary={"rows": 7}, partial=partial, left=0
         )
 
     monkeypatch.setattr("calibration.kernels.device.run.calibrate_device", measured)
@@ -435,3 +436,44 @@ def test_device_refuses_a_place_it_cannot_write_before_it_measures(speccast, tmp
     )
     assert (status, text) == (2, "")
     assert "would replace the folder" in said
+
+
+@pytest.mark.parametrize("kept", [3, 0])
+def test_device_interrupted_says_what_is_kept_and_how_to_go_on(
+    speccast, monkeypatch, tmp_path, kept
+):
+    out = tmp_path / "box.yaml"
+    partial = tmp_path / "box.yaml.partial"
+
+    def interrupted(*given):
+        run = Partial(partial, {})
+        for index in range(kept):
+            run.append(Timed(str(index), 1e-3, 0.1))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("calibration.kernels.device.run.calibrate_device", interrupted)
+    status, text, said = speccast("calibrate", "device", "--device", "cpu", "--out", out)
+    assert (status, text) == (130, "")
+    assert said == (
+        f"interrupted: 3 kernels are kept in {partial}; the same command goes on from there\n"
+        if kept
+        else "interrupted: no kernel was timed yet\n"
+    )
+
+
+def test_device_out_of_time_says_what_is_kept(speccast, monkeypatch, tmp_path):
+    few, out = enough_to_fit().iloc[:2], tmp_path / "box.yaml"
+    partial = tmp_path / "box.yaml.partial"
+
+    def measured(*given):
+        run = Partial(partial, {})
+        run.append(Timed("one", 1e-3, 0.1))
+        return SimpleNamespace(rows=few, accelerator=H100, summary={}, partial=partial, left=9)
+
+    monkeypatch.setattr("calibration.kernels.device.run.calibrate_device", measured)
+    status, text, said = speccast("calibrate", "device", "--device", "cpu", "--out", out)
+    assert (status, text) == (2, "")
+    assert said.startswith("--budget-s: too short for a profile (gemm: ")
+    assert f"1 kernels timed so far are kept in {partial}, 9 are left: run the same" in said
+    assert said.count("\n") == 1
+    assert partial.exists()

@@ -9,13 +9,22 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
+from calibration import cli
 from calibration.kernels.device import machine as machines
 from calibration.kernels.device.accelerator import accelerator_of
 from calibration.kernels.device.grid import CPU, CUDA, grid
 from calibration.kernels.device.machine import Machine
-from calibration.kernels.device.resume import Partial, Timed, time_shapes
-from calibration.kernels.device.run import partial_of, summed_up, to_rows
+from calibration.kernels.device.resume import Partial, Timed, enough_time, kept_in, time_shapes
+from calibration.kernels.device.run import (
+    USUAL,
+    Options,
+    calibrate_device,
+    partial_of,
+    summed_up,
+    to_rows,
+)
 from calibration.kernels.device.sweep import Shape, sweep
 from calibration.kernels.device.timing import (
     CudaClock,
@@ -29,6 +38,7 @@ from models import catalog
 from models.forward_pass import head_parts, layer_parts
 from models.kernels import Kernels
 from models.schema import ModelError
+from models.strict_yaml import InputError
 
 LLAMA = catalog.transformer("llama-3.1-8b")
 BOX = Machine("cpu", "Some CPU (R) 9000", "2.13.0", 2**34, 2**25, 1, 0, False)
@@ -284,8 +294,8 @@ def test_a_run_goes_on_where_it_was(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         time_shapes(SHAPES, timer, Partial(path, {"torch": "2"}))
+    assert kept_in(path) == 2
     again = Partial(path, {"torch": "2"})
-    assert again.other is None
     time_shapes(SHAPES, timer, again)
     assert seen == [1, 2, 4, 4, 8]
     assert [(s.m, one.time_s) for s, one in again.of(SHAPES)] == [(m, 1e-3) for m in (1, 2, 4, 8)]
@@ -301,15 +311,41 @@ def test_a_line_cut_short_is_timed_again(tmp_path):
     assert list(Partial(path, {}).timed) == [str(shape) for shape in SHAPES[:2]]
 
 
-@pytest.mark.parametrize(
-    "left", ['{"torch": "1"}\n', "what\n", "", '{"torch": "2"}\n{"x": 1}\n', "[1]\n"]
-)
-def test_what_another_run_left_is_not_used(tmp_path, left):
+@pytest.mark.parametrize("left", ['{"torch": "1"}\n', ""])
+def test_a_run_of_which_nothing_was_timed_makes_way(tmp_path, left):
     path = tmp_path / "partial"
     path.write_text(left, "utf-8")
-    fresh = Partial(path, {"torch": "2"})
-    assert fresh.other in ("torch", "file")
+    Partial(path, {"torch": "2"})
     assert path.read_text("utf-8") == '{"torch": "2"}\n'
+
+
+@pytest.mark.parametrize("left", ["what\n", '{"torch": "2"}\n{"x": 1}\n', "[1]\n"])
+def test_a_file_that_is_none_of_a_run_is_kept_and_refused(tmp_path, left):
+    path = tmp_path / "partial"
+    path.write_text(left, "utf-8")
+    with pytest.raises(InputError, match="partial: holds no timed kernels that can be read"):
+        Partial(path, {"torch": "2"})
+    assert path.read_text("utf-8") == left
+    assert kept_in(path) == 0
+
+
+def test_what_another_run_timed_is_kept_and_refused_with_what_differs(tmp_path):
+    path, before = tmp_path / "partial", {"transformer": {"name": "big", "layers": 9}, "tp": 1}
+    time_shapes(SHAPES, lambda shape: STEADY, Partial(path, before))
+    kept = path.read_bytes()
+    with pytest.raises(InputError) as refused:
+        Partial(path, {"transformer": {"name": "small", "layers": 9}, "tp": 2})
+    assert str(refused.value) == (
+        f"{path}: 4 kernels of another run are kept there (transformer: big, now small; tp: 1, now "
+        "2); give the same options to go on with it, or remove it to start anew"
+    )
+    assert path.read_bytes() == kept
+
+
+def test_the_folder_of_what_is_kept_is_made(tmp_path):
+    path = tmp_path / "new" / "folder" / "box.yaml.partial"
+    time_shapes(SHAPES, lambda shape: STEADY, Partial(path, {}))
+    assert kept_in(path) == 4
 
 
 def test_a_few_noisy_kernels_are_flagged_and_timed_again_by_the_next_run(tmp_path):
@@ -322,6 +358,7 @@ def test_a_few_noisy_kernels_are_flagged_and_timed_again_by_the_next_run(tmp_pat
 
     kept, notes = Partial(tmp_path / "partial", {}), []
     time_shapes(shapes, timer, kept, note=notes.append)
+    assert kept_in(kept.path) == 18
     assert len(notes) == 2
     assert "gemm linear bf16 m 3, n 8, k 8: spread 0.46 is over the bound" in notes[0]
     flags = {shape.m: one.flag for shape, one in kept.of(shapes) if one.flag}
@@ -371,7 +408,8 @@ def test_no_kernel_is_begun_after_the_time_is_over(tmp_path):
         return STEADY
 
     kept = Partial(tmp_path / "partial", {})
-    time_shapes(SHAPES, timer, kept, budget_s=3.0, note=notes.append, now=ticking.now)
+    left = time_shapes(SHAPES, timer, kept, budget_s=3.0, note=notes.append, now=ticking.now)
+    assert left == 2
     assert len(kept.timed) == 2
     assert notes == ["3 s are over: 2 kernels are left out"]
 
@@ -482,3 +520,49 @@ def test_the_cpu_is_called_as_its_maker_calls_it(tmp_path):
 
 def test_what_is_kept_lies_beside_the_profile():
     assert partial_of(Path("here/box.yaml")) == Path("here/box.yaml.partial")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("tpu", None, 1, 1), "--device: must be one of cuda, cpu, got 'tpu'"),
+        (("cpu", None, 1, 4096), "--threads: must be 1 to the 8 cores at hand, got 4096"),
+        (("cpu", "smollm2", 1, 1), "--transformer: unknown transformer 'smollm2'; did you"),
+        (
+            ("cpu", None, 2, 1),
+            "--tp: must divide the 9 heads of smollm2-135m, got 2, the default --transf",
+        ),
+        (("cpu", "llama-3.1-8b", 3, 1), "--tp: must divide the 32 heads of llama-3.1-8b, got 3"),
+    ],
+)
+def test_options_that_are_refused_are_named(monkeypatch, tmp_path, given, said):
+    monkeypatch.setattr(machines, "import_torch", lambda: SimpleNamespace(__version__="2"))
+    monkeypatch.setattr(machines, "_cores", lambda: list(range(8)))
+    device, transformer, tp, threads = given
+    with pytest.raises(ModelError) as refused:
+        calibrate_device(device, transformer, tp, tmp_path / "a.yaml", Options(threads=threads))
+    told = f"{refused.value.key}: {refused.value}"
+    assert told.startswith(said)
+    assert ("default" in told) == ("default" in said)
+
+
+@pytest.mark.parametrize("error", [ModelError("gemm: too few"), RuntimeError("gemm: too few")])
+def test_a_budget_too_short_for_a_fit_says_what_is_kept_and_how_to_go_on(tmp_path, error):
+    path = tmp_path / "box.yaml.partial"
+    time_shapes(SHAPES, lambda shape: STEADY, Partial(path, {}))
+    with pytest.raises(ModelError) as refused, enough_time(7, path):
+        raise error
+    assert refused.value.key == "--budget-s"
+    assert str(refused.value) == (
+        f"too short for a profile (gemm: too few); 4 kernels timed so far are kept in {path}, "
+        "7 are left: run the same command again to go on"
+    )
+    with pytest.raises(type(error), match=r"^gemm: too few$"), enough_time(0, path):
+        raise error
+
+
+def test_help_tells_the_transformer_that_is_timed_by_default():
+    (option,) = (
+        one for one in get_command(cli.app).commands["device"].params if one.name == "transformer"
+    )
+    assert option.show_default == ", ".join(f"{net} on {on}" for on, net in USUAL.items())

@@ -102,6 +102,31 @@ def test_those_of_verification_where_computing_shows():
     assert fit_attention(hidden, H100).verify is None
 
 
+@pytest.mark.parametrize("wide, share, noise", [(2, np.inf, 0.05), (64, 3.0, 0.01)])
+def test_no_compute_of_verification_that_is_vague_or_more_than_there_is(wide, share, noise):
+    timed = verifications()
+    timed = timed[timed["query_tokens"] == wide]
+    moving = timed["bytes"] / (0.1 * H100.memory_bandwidth_bytes_per_s)
+    seconds = moving + timed["flops"] / (share * H100.peak_flops["bf16"]) + 12.0 * US
+    slow = timed.assign(time_s=noisy(seconds, 3, noise, outliers=0.0))
+    found = fit_attention(rows.join([decodes(), prompts(), slow]), H100)
+    assert found.verify is not None
+    assert found.verify.compute is None
+    assert found.verify.memory is not None
+    assert found.verify.memory.value == pytest.approx(0.1, rel=0.15)
+    assert found.scores[-1].p90 < 0.15
+
+
+def test_no_memory_of_verification_that_the_rows_do_not_tell():
+    timed = verifications()
+    computing = timed["flops"] / (0.01 * H100.peak_flops["bf16"])
+    slow = timed.assign(time_s=noisy(computing + 12.0 * US, 3, outliers=0.0))
+    verify = fit_attention(rows.join([decodes(), prompts(), slow]), H100).verify
+    assert verify is not None
+    assert verify.memory is None
+    assert agrees(verify.compute, 0.01)
+
+
 def test_those_of_an_all_reduce_and_the_size_at_which_it_changes():
     found, scores = fit_all_reduce(all_reduces(), H100)
     assert sorted(found) == [2, 4, 8]

@@ -54,6 +54,17 @@ def test_verification_takes_the_longer_of_reading_and_computing():
     assert found == pytest.approx(launch_s + wide["flops"][0] / (0.1 * H100.peak_flops["bf16"]))
 
 
+def test_verification_that_reads_first_computes_as_a_prompt_unless_it_was_told():
+    reading = VerifyAttentionConstants(memory=Constant(value=0.3, source="by hand"))
+    profile = PROFILE.model_copy(update={"verify_attention": reading})
+    rows_ = attention([8], [8192], batch=[32])
+    read_s = rows_["bytes"][0] / (0.3 * H100.memory_bandwidth_bytes_per_s)
+    peak = PROFILE.prefill_attention.compute.value * H100.peak_flops["bf16"]
+    launch_s = PROFILE.attention["bf16"].launch_us.value * US
+    expected = launch_s + read_s + rows_["flops"][0] / peak
+    assert predict.seconds(rows_, profile, H100)[0] == pytest.approx(expected)
+
+
 def test_what_a_profile_has_no_constants_for_is_not_predicted():
     unknown = [
         gemms(dtype="fp8_block"),

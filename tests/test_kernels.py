@@ -354,6 +354,10 @@ def test_verification_may_read_at_a_rate_of_its_own_before_it_computes():
     read = 32 * 2 * 8 * 128 * 2 / (0.1 * BW)
     assert several.seconds(1000, 4000) == pytest.approx(1000 * read + 4000 * pair)
     assert several.slope(4) == pytest.approx(read + 4 * pair)
+    # where its computing was not told, it takes as long as in a prompt
+    untold = attending(verify_attention=VerifyAttentionConstants(memory=number(0.1)))
+    prompt = 32 * H100.pair_s(llama, 1)
+    assert Attention.of(untold, llama, "bf16", 1, 4).slope(4) == pytest.approx(read + 4 * prompt)
     # single tokens decode as ever
     assert Attention.of(kernels, llama, "bf16", 1, 1).slope(1) == pytest.approx(
         Attention.of(H100, llama, "bf16", 1, 1).slope(1)

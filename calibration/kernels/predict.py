@@ -67,9 +67,10 @@ def _attention(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -
     launch = rows["kv_dtype"].map({kv: c.launch_us.value for kv, c in fitted.items()})
     bandwidth, peak = accelerator.memory_bandwidth_bytes_per_s, accelerator.peak_flops["bf16"]
     prefill = profile.prefill_attention
-    verify = profile.verify_attention or prefill
+    own = profile.verify_attention and profile.verify_attention.compute
+    verify_compute = own or prefill.compute
     read_s = rows["bytes"] / (memory * bandwidth)
-    verify_s = rows["flops"] / (verify.compute.value * peak)
+    verify_s = rows["flops"] / (verify_compute.value * peak)
     if profile.verify_attention is None or profile.verify_attention.memory is None:
         verify_s = verify_s.where(verify_s > read_s, read_s)
     else:

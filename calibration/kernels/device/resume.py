@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.kernels.device.sweep import Shape
 from calibration.kernels.device.timing import NoisyError, Timing
+from models.schema import ModelError
+from models.strict_yaml import InputError
 from sim.progress import OnProgress
 
 NOISY_SHARE = 0.1
@@ -45,36 +48,41 @@ class Partial:
     ----------
     timed : dict
         By shape as text. Flagged ones of an earlier run are left out: they are timed again.
-    other : str or None
-        What differed from the run that left a file here, so that it was not used.
+
+    Raises
+    ------
+    InputError
+        If the file there holds kernels of another run, or something else; it is left as it is.
     """
 
     def __init__(self, path: Path, run: Mapping[str, Any]) -> None:
         self.path, self.timed = path, dict[str, Timed]()
-        self.other = self._read(run)
+        self._read(run)
         if self.timed:
             return
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(dict(run)) + "\n", "utf-8")
 
-    def _read(self, run: Mapping[str, Any]) -> str | None:
+    def _read(self, run: Mapping[str, Any]) -> None:
         """Take over the lines of a run like this one; a last line cut short is left out."""
+        if not self.path.exists() or not self.path.stat().st_size:
+            return
         try:
             lines = self.path.read_text("utf-8").split("\n")
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError):
-            return "file"
-        try:
             before = dict(json.loads(lines[0]))
             found = [Timed(**json.loads(line)) for line in lines[1:-1]]
         except (ValueError, TypeError):
-            return "file"
-        if before != dict(run):
-            return next((key for key in run if before.get(key) != run[key]), "options")
+            message = "holds no timed kernels that can be read; remove it to start anew"
+            raise InputError(str(self.path), None, "", message) from None
+        if found and before != dict(run):
+            message = (
+                f"{len(found)} kernels of another run are kept there ({_differing(before, run)}); "
+                "give the same options to go on with it, or remove it to start anew"
+            )
+            raise InputError(str(self.path), None, "", message)
         self.timed = {one.shape: one for one in found if not one.flag}
         if lines[-1]:
             self.path.write_text("\n".join([*lines[:-1], ""]), "utf-8")
-        return None
 
     def append(self, timed: Timed) -> None:
         """Keep one kernel; it is on disk when this returns."""
@@ -100,22 +108,28 @@ def time_shapes(
     on_progress: OnProgress | None = None,
     note: Note = silent,
     now: Callable[[], float] = time.perf_counter,
-) -> None:
+) -> int:
     """Time what is not kept yet, in order; what cannot be computed is noted and left out.
+
+    Returns
+    -------
+    int
+        How many are left because the budget was over.
 
     Raises
     ------
     RuntimeError
         If more than a tenth spread too much.
     """
-    start = now()
+    start, left = now(), 0
     for index, shape in enumerate(shapes):
         if on_progress is not None:
             on_progress(shape.operation, index, len(shapes))
         if str(shape) in kept.timed:
             continue
         if budget_s is not None and now() - start > budget_s:
-            note(f"{budget_s:g} s are over: {len(shapes) - index} kernels are left out")
+            left = len(shapes) - index
+            note(f"{budget_s:g} s are over: {left} kernels are left out")
             break
         one = _tried(shape, timer)
         if one.skipped:
@@ -129,6 +143,63 @@ def time_shapes(
             f"{len(noisy)} of {len(kept.timed)} kernels spread too much (first: {noisy[0].shape}: "
             f"{noisy[0].flag}); run it again when nothing else runs: only those are timed again"
         )
+    return left
+
+
+def kept_in(path: Path) -> int:
+    """How many kernels a file of an interrupted run keeps; 0 where there is none."""
+    try:
+        lines = path.read_text("utf-8").split("\n")
+        return sum(not Timed(**json.loads(line)).flag for line in lines[1:-1])
+    except (OSError, ValueError, TypeError):
+        return 0
+
+
+def interruption(partial: Path) -> str:
+    """What an interrupted run leaves, in one line."""
+    kept = kept_in(partial)
+    if not kept:
+        return "interrupted: no kernel was timed yet"
+    return f"interrupted: {kept} kernels are kept in {partial}; the same command goes on from there"
+
+
+@contextlib.contextmanager
+def enough_time(left: int, partial: Path) -> Iterator[None]:
+    """Say that rows are too few for a fit because the budget was over, and how to go on.
+
+    Parameters
+    ----------
+    left : int
+        Kernels that were not begun; 0: whatever the block raises has another reason.
+    partial : Path
+        What keeps those that were.
+
+    Raises
+    ------
+    ModelError
+        In place of any, or a RuntimeError, of the block.
+    """
+    try:
+        yield
+    except (ModelError, RuntimeError) as error:
+        if not left:
+            raise
+        raise ModelError(
+            f"too short for a profile ({error}); {kept_in(partial)} kernels timed so far are kept "
+            f"in {partial}, {left} are left: run the same command again to go on",
+            "--budget-s",
+        ) from error
+
+
+def _differing(before: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    """What the two runs do not share, by name and with both values."""
+    said = []
+    for key in run:
+        old, new = before.get(key), run[key]
+        if old != new:
+            both = [one.get("name", one) if isinstance(one, dict) else one for one in (old, new)]
+            said.append(f"{key}: {both[0]}, now {both[1]}")
+    return "; ".join(said) or "other options"
 
 
 def _tried(shape: Shape, timer: Callable[[Shape], Timing]) -> Timed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +21,12 @@ from calibration.kernels.device.grid import Grid, grid
 from calibration.kernels.device.machine import Machine
 from calibration.kernels.device.operands import Operands
 from calibration.kernels.device.operations import build, weights_go_by
-from calibration.kernels.device.resume import Note, Partial, Timed, silent, time_shapes
+from calibration.kernels.device.resume import Note, Partial, Timed, enough_time, silent, time_shapes
 from calibration.kernels.device.sweep import Shape, Stack, sweep
 from calibration.kernels.device.timing import Limits, Timing, time_call
 from models import catalog
 from models.hardware import Accelerator
+from models.schema import ModelError
 from models.transformer import Transformer
 from sim.progress import OnProgress
 
@@ -61,12 +63,16 @@ class Options:
 
 
 class Calibrated(NamedTuple):
-    """What was timed, on what, and in short (one JSON line); ``partial`` may go once it is kept."""
+    """What was timed, on what, and in short (one JSON line); ``partial`` may go once it is kept.
+
+    ``left`` kernels were not begun in the time there was.
+    """
 
     rows: pd.DataFrame
     accelerator: Accelerator
     summary: dict[str, Any]
     partial: Path
+    left: int
 
 
 def calibrate_device(
@@ -99,18 +105,35 @@ def calibrate_device(
     Raises
     ------
     ModelError
-        If there is no such device or transformer, or ``tp`` does not split it.
+        If there is no such device or transformer, ``tp`` does not split it, or the budget was over
+        too early; it names the option.
+    InputError
+        If ``partial`` holds another run.
     RuntimeError
         If torch is not installed, or too many kernels spread too much.
     """
     start = time.perf_counter()
-    machine = machines.find(device, options.threads)
-    net = catalog.transformer(transformer or USUAL[device])
+    with _naming():
+        machine = machines.find(device, options.threads)
+    with _naming("--transformer"):
+        net = catalog.transformer(transformer or USUAL[device])
+    with _naming("--tp", "" if transformer else f", the default --transformer of {device}"):
+        net.check_tp(tp)
     partial = partial_of(out)
-    rows = measure(machine, net, tp, partial, options, on_progress, note)
-    accelerator = accelerator_of(machine, rows)
+    rows, left = measure(machine, net, tp, partial, options, on_progress, note)
+    with enough_time(left, partial):
+        accelerator = accelerator_of(machine, rows)
     summary = summed_up(machine, rows, time.perf_counter() - start)
-    return Calibrated(rows, accelerator, summary, partial)
+    return Calibrated(rows, accelerator, summary, partial, left)
+
+
+@contextlib.contextmanager
+def _naming(option: str = "", more: str = "") -> Iterator[None]:
+    """Name the option at fault, by default that of the key at fault."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{error}{more}", option or f"--{error.key}") from error
 
 
 def partial_of(out: Path) -> Path:
@@ -126,8 +149,8 @@ def measure(
     options: Options,
     on_progress: OnProgress | None = None,
     note: Note = silent,
-) -> pd.DataFrame:
-    """Rows of all kernels of a sweep; those that spread too much are flagged.
+) -> tuple[pd.DataFrame, int]:
+    """Rows of all kernels of a sweep, those that spread too much flagged; how many are left.
 
     Parameters
     ----------
@@ -144,6 +167,8 @@ def measure(
     ------
     ModelError
         If ``tp`` does not split the transformer.
+    InputError
+        If ``partial`` holds another run.
     RuntimeError
         If too many kernels spread too much.
     """
@@ -161,9 +186,7 @@ def measure(
     about = {"device": machine.name, "torch": machine.torch, "threads": machine.threads}
     run = about | {"transformer": net.model_dump(mode="json"), "tp": tp, "stack": stack}
     kept = Partial(partial, run | {"quick": options.quick})
-    if kept.other is not None:
-        note(f"{partial}: of another run ({kept.other} differs), starting anew")
-    elif kept.timed:
+    if kept.timed:
         note(f"{partial}: {len(kept.timed)} kernels of an interrupted run are kept")
     if machine.gpus == 1:
         note("one GPU: all-reduce is not timed")
@@ -174,9 +197,9 @@ def measure(
         if options.quick:
             limits = replace(limits, seconds=0.05, tries=2)
         timer = _timer(machine, net, counts, limits)
-        time_shapes(shapes, timer, kept, options.budget_s, on_progress, note)
+        left = time_shapes(shapes, timer, kept, options.budget_s, on_progress, note)
     source = f"{machine.source}; {stack} layers of {net.name}"
-    return to_rows(kept.of(shapes), machine, source)
+    return to_rows(kept.of(shapes), machine, source), left
 
 
 def _timer(

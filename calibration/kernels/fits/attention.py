@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
-from calibration.kernels.fits.robust import Fitted, Form, fit_form
+from calibration.kernels.fits.robust import ZERO, Fitted, Form, fit_form
 from calibration.kernels.fits.select import (
     beyond_cache,
     column,
@@ -39,6 +39,13 @@ WIDEST_VERIFY = 64
 FEWEST_COMPUTE_BOUND = 5
 CLEARLY = 0.8
 """Share of the error of the simpler form that one with a constant more must stay below."""
+
+MOST = 1.1
+"""Share of what the device can do above which a constant is none of its own: the rows of the fit
+do not depend on it."""
+
+VAGUE = 0.5
+"""Standard error, as a share of a constant, above which the rows do not tell it either."""
 
 KV_DTYPES: tuple[KvDtype, ...] = ("bf16", "fp8")
 
@@ -91,7 +98,7 @@ def fit_attention(rows: pd.DataFrame, accelerator: Accelerator) -> AttentionFit:
     kv, constants = next(iter(decode.items()))
     cached = usual[usual["kv_dtype"] == kv]
     prefill, of_prefill = _fit_prefill(cached, accelerator, constants, kv)
-    verify, of_verify = _fit_verify(cached, accelerator, constants, kv)
+    verify, of_verify = _fit_verify(cached, accelerator, constants, prefill, kv)
     return AttentionFit(decode, prefill, verify, [*scores, *of_prefill, *of_verify])
 
 
@@ -137,12 +144,17 @@ def _fit_prefill(
 
 
 def _fit_verify(
-    rows: pd.DataFrame, accelerator: Accelerator, decode: AttentionConstants, kv: KvDtype
+    rows: pd.DataFrame,
+    accelerator: Accelerator,
+    decode: AttentionConstants,
+    prefill: PrefillAttentionConstants,
+    kv: KvDtype,
 ) -> tuple[VerifyAttentionConstants | None, list[Score]]:
     """Several query tokens against a context: arithmetic beside reading the KV, or after it.
 
     Reading as in decoding hides behind arithmetic, unless a rate of its own that does not is
-    clearly closer to the rows held out.
+    clearly closer to the rows held out. A constant that the rows do not tell is left out; then
+    arithmetic takes as long as in a prompt.
     """
     several = rows["query_tokens"].between(2, WIDEST_VERIFY) & (rows["context_tokens"] > 0)
     used = of_one_kernel(rows[several])
@@ -160,21 +172,31 @@ def _fit_verify(
         compute = column(of, "flops") / (values[0] * peak)
         return np.asarray(compute + column(of, "bytes") / (values[1] * bandwidth) + launch_s)
 
+    def reading(values: Floats, of: pd.DataFrame) -> Floats:
+        return summed(np.array([prefill.compute.value, *values]), of)
+
     tokens = used["batch"] * used["query_tokens"]
+    about = source_of(used), _lengths(used, "query_tokens")
     found, score = _fit(Form("verification", (0.2,), hidden), used, kv, tokens)
     both, of_both = _fit(Form("verification", (0.2, memory), summed), used, kv, tokens)
-    if of_both.p90 < CLEARLY * score.p90:
-        about = source_of(used), _lengths(used, "query_tokens")
-        constants = VerifyAttentionConstants(
-            compute=both.constant(0, *about), memory=both.constant(1, *about)
-        )
+    compute = both.constant(0, *about) if _told(both) else None
+    if compute is None:
+        both, of_both = _fit(Form("verification", (memory,), reading), used, kv, tokens)
+    if _told(both) and of_both.p90 < CLEARLY * score.p90:
+        constants = VerifyAttentionConstants(compute=compute, memory=both.constant(-1, *about))
         return constants, [of_both]
     compute_s = column(used, "flops") / (found.values[0] * peak)
     bound = compute_s > column(used, "bytes") / (memory * bandwidth)
-    if bound.sum() < FEWEST_COMPUTE_BOUND:
+    if not _told(found) or bound.sum() < FEWEST_COMPUTE_BOUND:
         return None, [score]
-    about = source_of(used), _lengths(used, "query_tokens")
     return VerifyAttentionConstants(compute=found.constant(0, *about)), [score]
+
+
+def _told(found: Fitted) -> bool:
+    """Whether the rows tell all constants, each a share of a roof."""
+    within = (found.values > ZERO) & (found.values <= MOST)
+    vague = found.se > VAGUE * found.values
+    return bool((within & ~vague).all())
 
 
 def _fit(
