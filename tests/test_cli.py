@@ -42,19 +42,6 @@ def scenario(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def speccast(capsys):
-    """Run the command line in this process: status, stdout, stderr."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as left:
-            cli.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(left.value.code or 0), captured.out, captured.err
-
-    return call
-
-
 def test_run_prints_one_table_and_nothing_on_stderr(speccast, scenario):
     status, out, err = speccast("run", scenario)
     assert (status, err) == (0, "")
