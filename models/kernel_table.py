@@ -143,7 +143,8 @@ class KernelTable:
             rows of one size count as repeats. GEMMs of one token past a multiple of 16 are left
             out: just past a tile, they say nothing of the sizes that follow.
         """
-        rows = _without_edges(rows)
+        edges = (rows["operation"] == "gemm") & past_a_tile(rows["m"])
+        rows = {name: values[~edges] for name, values in rows.items()}
         gemms: dict[str, dict[tuple[float, float], Curve]] = {}
         for (dtype, n, k), curve in _curves(rows, "gemm", "m", ("dtype", "n", "k")).items():
             gemms.setdefault(dtype, {})[float(n), float(k)] = curve
@@ -156,9 +157,9 @@ class KernelTable:
         )
 
 
-def _without_edges(rows: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-    past = (rows["operation"] == "gemm") & (rows["m"] > ALIGNED) & (rows["m"] % ALIGNED == 1)
-    return {name: values[~past] for name, values in rows.items()}
+def past_a_tile(m: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which numbers of rows are one past a multiple of 16 and hence, perhaps, past a tile."""
+    return np.asarray((m > ALIGNED) & (m % ALIGNED == 1))
 
 
 def _curves(

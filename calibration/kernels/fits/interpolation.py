@@ -14,7 +14,7 @@ from calibration.kernels.fits.select import column
 from models.gemm import gemm_s
 from models.hardware import Accelerator
 from models.kernel_constants import GemmConstants
-from models.kernel_table import Curve, GemmForm, GemmTable
+from models.kernel_table import Curve, GemmForm, GemmTable, past_a_tile
 from models.schema import Dtype
 
 Floats = NDArray[np.float64]
@@ -50,8 +50,9 @@ def table_scores(
 
 
 def gemm_curves(rows: pd.DataFrame) -> dict[tuple[float, float], Curve]:
-    """Measured times over m for every (n, k)."""
-    shapes: Any = rows.groupby(["n", "k"], sort=True)
+    """Measured times over m for every (n, k), at the m that are interpolated between."""
+    inner = rows[~past_a_tile(rows["m"].to_numpy())]
+    shapes: Any = inner.groupby(["n", "k"], sort=True)
     return {
         (float(n), float(k)): Curve.of(column(group, "m"), column(group, "time_s"))
         for (n, k), group in shapes
