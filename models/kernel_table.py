@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from models.gemm import ALIGNED_ROWS
+
 Array = NDArray[np.float64]
 Form = Callable[[Array], Array]
 """Seconds of a closed form at tokens, or bytes."""
@@ -28,8 +30,6 @@ COLUMNS = (
     *("experts", "experts_per_token", "time_s"),
 )
 """What is read of a row."""
-
-ALIGNED = 16
 
 WIDEST_GAP = 4.0
 """Largest ratio of two neighbouring sizes of a matrix between which something is known."""
@@ -159,7 +159,7 @@ class KernelTable:
 
 def past_a_tile(m: NDArray[Any]) -> NDArray[np.bool_]:
     """Which numbers of rows are one past a multiple of 16 and hence, perhaps, past a tile."""
-    return np.asarray((m > ALIGNED) & (m % ALIGNED == 1))
+    return np.asarray((m > ALIGNED_ROWS) & (m % ALIGNED_ROWS == 1))
 
 
 def _curves(

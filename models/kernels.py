@@ -198,7 +198,6 @@ class Kernels:
         constants = self.profile.moe
         if constants is None:
             raise ModelError(f"profile {self.profile.name} has no constants of expert layers")
-        compute = self.accelerator.compute_dtype(weights)
         width = net.expert_intermediate / tp
         shape = ExpertShape(weights, width, net.hidden, net.experts, net.experts_per_token)
 
@@ -211,8 +210,7 @@ class Kernels:
 
         seconds = form(rows)
         kernel = f"{net.experts} experts {width:g} x {net.hidden} ({weights})"
-        where = self.profile.table_where.moe.get(compute)
-        measured = self._measured(kernel, rows, seconds, where, log_ratio)
+        measured = self._measured(kernel, rows, seconds, None, log_ratio)
         fixed = (constants.fixed_us.value + constants.router_us.value) * US
         router = self.gemm(rows, net.experts, net.hidden, "bf16")
         timed = measured + constants.router_us.value * US

@@ -96,7 +96,6 @@ class TableWhere(Frozen):
     """Tokens a step, by type, for which measured rows beat the closed form."""
 
     gemm: dict[str, Range] = Field(default={})
-    moe: dict[str, Range] = Field(default={})
 
 
 class Profile(Frozen):

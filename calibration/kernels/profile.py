@@ -71,8 +71,6 @@ def fit_profile(
     links, of_links = _named("all_reduce", lambda: fit_all_reduce(rows, accelerator))
     moe, of_moe = _named("moe", lambda: fit_moe(rows, accelerator))
     small = _named("elementwise", lambda: fit_elementwise(rows, accelerator))
-    fp8 = rows[(rows["operation"] == "gemm") & (rows["dtype"] == "fp8")]
-    whole = times_whole_layers(fp8)
     scores = [*of_gemm, *attention.scores, *of_links, *of_moe, *small.scores]
     profile = Profile(
         name=name,
@@ -85,9 +83,7 @@ def fit_profile(
         valid=seen(rows, accelerator),
         table=table,
         table_where=table_where(of_gemm, rows, accelerator, own_shapes) if table else TableWhere(),
-        gemm={
-            dtype: _quantising(dtype, found, small.one_us, whole) for dtype, found in gemm.items()
-        },
+        gemm={**gemm, **_quantising(gemm, rows, small.one_us)},
         attention=attention.decode,
         prefill_attention=attention.prefill,
         verify_attention=attention.verify,
@@ -108,9 +104,10 @@ def _named(operation: str, fit: Callable[[], T]) -> T:
 
 
 def _quantising(
-    dtype: str, found: GemmConstants, one_us: Constant, timed_too: bool
-) -> GemmConstants:
-    """fp8 quantises its activations with one small kernel before, unless that was timed too."""
-    if dtype != "fp8" or timed_too:
-        return found
-    return found.model_copy(update={"quantise_us": one_us})
+    gemm: dict[str, GemmConstants], rows: pd.DataFrame, one_us: Constant
+) -> dict[str, GemmConstants]:
+    """fp8 with one small kernel before that quantises activations, unless that was timed too."""
+    timed = rows[(rows["operation"] == "gemm") & (rows["dtype"] == "fp8")]
+    if "fp8" not in gemm or times_whole_layers(timed):
+        return {}
+    return {"fp8": gemm["fp8"].model_copy(update={"quantise_us": one_us})}

@@ -16,7 +16,6 @@ from sim.tables import to_arrow as to_arrow_table
 
 TEXTS = tuple(field.name for field in KERNELS if field.type == TEXT)
 COUNTS = tuple(field.name for field in KERNELS if field.type == COUNT)
-NUMBERS = tuple(name for name in KERNELS.names if name not in TEXTS + COUNTS)
 
 SHAPE = (*COUNTS, "dtype", "kv_dtype", "mask")
 """Columns that say what was computed; with ``kernel`` and where it ran they name a row."""

@@ -249,10 +249,14 @@ class Replica:
             if batch.n > totals.n_peak:
                 totals.n_peak = batch.n
         if self.scheduler.returning:
-            for request in self.scheduler.returned():
-                batch.join(request)
-                self.gaps.come_back(request)
-            totals.n_peak = max(totals.n_peak, batch.n)
+            self._rejoin()
+
+    def _rejoin(self) -> None:
+        """Preempted requests that are computed again decode on."""
+        for request in self.scheduler.returned():
+            self.batch.join(request)
+            self.gaps.come_back(request)
+        self.totals.n_peak = max(self.totals.n_peak, self.batch.n)
 
     def _interrupt(self, victims: list[Request]) -> None:
         """Note when preempted sequences last emitted, for the gap until they do again."""

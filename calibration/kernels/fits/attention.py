@@ -20,6 +20,7 @@ from calibration.kernels.fits.select import (
     shape_columns,
     source_of,
 )
+from models.gemm import US
 from models.hardware import Accelerator
 from models.kernel_constants import (
     AttentionConstants,
@@ -29,7 +30,6 @@ from models.kernel_constants import (
 from models.schema import KvDtype, ModelError
 
 Floats = NDArray[np.float64]
-US = 1e-6
 
 SHORTEST = 128
 """Tokens a sequence attends to from which a call is more than its launch."""

@@ -12,11 +12,11 @@ from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.robust import SOFT, Fitted, Form, fit_form
 from calibration.kernels.fits.select import column, good, of_preferred_link, source_of
+from models.gemm import US
 from models.hardware import Accelerator
 from models.kernel_constants import AllReduceConstants, LargeAllReduce
 
 Floats = NDArray[np.float64]
-US = 1e-6
 
 SHAPE = ("message_bytes",)
 FEWEST = 3

@@ -21,12 +21,12 @@ from calibration.kernels.fits.select import (
     shape_columns,
     source_of,
 )
+from models.gemm import US
 from models.hardware import Accelerator
 from models.kernel_constants import ElementwiseConstants
 from models.schema import Constant
 
 Floats = NDArray[np.float64]
-US = 1e-6
 
 WHOLE_LAYER = "layer"
 """Rows in which all small kernels of a decoder layer were timed together."""

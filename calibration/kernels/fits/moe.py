@@ -17,11 +17,11 @@ from calibration.kernels.fits.select import (
     of_preferred_routing,
     source_of,
 )
+from models.gemm import US
 from models.hardware import Accelerator
 from models.kernel_constants import MoeConstants
 
 Floats = NDArray[np.float64]
-US = 1e-6
 
 SHAPE = ("n", "k", "experts", "experts_per_token")
 EXPERTS = 8
