@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from models.schema import Basis, Constant, Frozen, NonNegative, PositiveInt
+from models.schema import Basis, Constant, Frozen, ModelError, NonNegative, PositiveInt
 
 StrategyKind = str
 
@@ -107,6 +109,8 @@ class Engine(Frozen):
         Default with speculation, where the engine lowers it.
     source : str
         Where the entry was read.
+    given : tuple of str
+        Constants a scenario replaced by its own.
     """
 
     name: str
@@ -144,6 +148,33 @@ class Engine(Frozen):
     max_num_seqs_speculative: PositiveInt | None = None
     max_num_batched_tokens: dict[Literal["large", "small"], PositiveInt]
     source: str
+    given: tuple[str, ...] = ()
+
+    @property
+    def constants(self) -> dict[str, Constant]:
+        """Its constants by dotted name, as ``host_plain.per_step_us``."""
+        return dict(_constants(self))
+
+    def with_constants(self, values: Mapping[str, float]) -> Engine:
+        """Return the same version with constants of one's own.
+
+        Parameters
+        ----------
+        values : mapping
+            Dotted name of a constant to its value, in the unit the name carries.
+
+        Raises
+        ------
+        ModelError
+            If there is no constant of that name; ``key`` is the name.
+        """
+        engine = self
+        for name, value in values.items():
+            if name not in self.constants:
+                raise ModelError(_unknown(name, self.constants), name)
+            constant = Constant(value=value, source="the scenario")
+            engine = _replaced(engine, name.split("."), constant)
+        return engine.model_copy(update={"given": tuple(sorted(values))}) if values else self
 
     def is_async(self, kind: StrategyKind) -> bool:
         """Whether the host work of this strategy kind is hidden behind the GPU."""
@@ -154,3 +185,24 @@ class Engine(Frozen):
         if self.full_graph_pass_us is not None and kind in self.full_graph_kinds:
             return self.full_graph_pass_us.value, 0.0
         return self.draft_pass_us.value, self.draft_layer_us.value
+
+
+def _constants(block: BaseModel, prefix: str = "") -> Iterator[tuple[str, Constant]]:
+    for name in type(block).model_fields:
+        value = getattr(block, name)
+        if isinstance(value, Constant):
+            yield prefix + name, value
+        elif isinstance(value, BaseModel):
+            yield from _constants(value, f"{prefix}{name}.")
+
+
+def _replaced(block: Any, path: list[str], constant: Constant) -> Any:
+    head, *rest = path
+    inner = _replaced(getattr(block, head), rest, constant) if rest else constant
+    return block.model_copy(update={head: inner})
+
+
+def _unknown(name: str, known: Mapping[str, Constant]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}"
+    return f"no constant of this engine; {hint}"

@@ -102,6 +102,8 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
         bases += [setup.law.basis, engine.draft_basis]
         if _measured_elsewhere(strategy.resolved_acceptance(), target.name):
             bases.append("extrapolated")
+    if engine.given:
+        bases.append("extrapolated")
     if setup.hypothetical:
         bases.append("assumed")
     return weakest(bases)

@@ -142,6 +142,8 @@ def build(scenario: Scenario) -> Deployment:
         target = catalog.transformer(model.transformer)
     with blame("engine.name"):
         engine = catalog.engine(asked.name)
+    with blame("engine.constants"):
+        engine = engine.with_constants(asked.constants)
     check_split(scenario.model, accelerator, profile, target)
     check_workload(scenario.workload)
     check_classes(scenario.slo, scenario.workload.streams)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from models.kernels import Backend
-from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
+from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError, NonNegative
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
 from sim.scenario.distributions import Seconds, word_or_number
@@ -101,6 +101,12 @@ class EngineChoice(Frozen):
     )
     gpu_memory_utilization: Fraction = Field(
         default=0.9, description="Share of GPU memory the engine may use."
+    )
+    constants: dict[Label, NonNegative] = Field(
+        default={},
+        max_length=100,
+        description="Host constants of your own, replacing the engine's by name, as "
+        "`host_plain.per_step_us` [unit in the name].",
     )
     router: RouterPolicy = Field(
         default="least_outstanding", description="Which replica gets the next request."

@@ -1,0 +1,217 @@
+"""From a measured case to what the simulator says about it."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any, NamedTuple
+
+from scipy.optimize import brentq
+
+from calibration.validation.case import Case
+from models.strict_yaml import load_yaml
+from sim import experiment
+from sim.progress import OnProgress
+from sim.scenario.dump import to_yaml
+from sim.scenario.load import parse_scenario
+
+Row = Mapping[str, Any]
+TAU_TOLERANCE = 1e-3
+
+
+class Outcome(NamedTuple):
+    """One figure of a case: measured, predicted, and the band of the prediction.
+
+    ``lo``, ``hi`` and ``basis`` are None where no band was simulated; ``tau`` is that of the
+    simulated run.
+    """
+
+    case: Case
+    metric: str
+    measured: float
+    predicted: float | None
+    lo: float | None = None
+    hi: float | None = None
+    basis: str | None = None
+    tau: float | None = None
+
+    @property
+    def relative(self) -> float | None:
+        """Relative error of the prediction; None where it is saturated."""
+        return None if self.predicted is None else self.predicted / self.measured - 1
+
+
+def metric_of(row: Row, metric: str) -> float | None:
+    """Value of a metric in a row of results; None where the run is saturated.
+
+    Parameters
+    ----------
+    row : mapping
+    metric : str
+        ``ttft_s.mean`` and alike (any latency and statistic of a row), ``speedup``,
+        ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
+        or ``share.draft`` and alike: of a decode step at the mean batch.
+
+    Raises
+    ------
+    KeyError
+        If there is no such metric.
+    """
+    name, _, detail = metric.partition(".")
+    if name == "share":
+        return _share(row, detail)
+    if name == "tok_per_s":
+        return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
+    if name == "duration_s":
+        return float(row["finished"]) / float(row["req_per_s"])
+    value = row[name][detail] if detail else row[name]
+    return None if value is None else float(value)
+
+
+def _share(row: Row, part: str) -> float | None:
+    """Share of a decode step: ``draft``, ``sampling`` and ``host`` as named, ``verify`` the rest."""
+    step = row["step_s"]
+    if step is None:
+        return None
+    parts = step["components"]
+    own = {name: parts[name] for name in ("draft", "sampling", "host")}
+    own["verify"] = sum(parts.values()) - sum(own.values())
+    return float(own[part] / sum(parts.values()))
+
+
+def simulate(case: Case, band: bool = False) -> Row:
+    """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
+    data = copy.deepcopy(dict(case.scenario))
+    data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
+    document = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name))).document
+    return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
+
+
+def predict(case: Case, band: bool = False) -> list[Outcome]:
+    """Every figure of a case beside its prediction."""
+    row = simulate(case, band)
+    found = []
+    for metric, measured in case.measured.items():
+        predicted = metric_of(row, metric)
+        ends = _band(row, metric)
+        found.append(Outcome(case, metric, measured, predicted, *ends, tau=row["tau"]))
+    return found
+
+
+def _band(row: Row, metric: str) -> tuple[float | None, float | None, str | None]:
+    """Bands are those of means, of the speedup and of the rate."""
+    scale = 1.0
+    name = metric.removesuffix(".mean")
+    if name == "tok_per_s":
+        name, scale = "tok_per_s_per_gpu", float(row["gpus"])
+    band = row["band"].get(name)
+    if band is None:
+        return None, None, None
+    lo, hi = (None if band[end] is None else band[end] * scale for end in ("lo", "hi"))
+    return lo, hi, band["basis"]
+
+
+def with_tau(case: Case, tau: float) -> Case:
+    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step."""
+    data = copy.deepcopy(dict(case.scenario))
+    data["strategies"][-1]["acceptance"] = {
+        **data["strategies"][-1].get("acceptance", {}),
+        "tau": round(tau, 4),
+    }
+    return _with_scenario(case, data)
+
+
+def _with_scenario(case: Case, data: Mapping[str, Any]) -> Case:
+    from dataclasses import replace
+
+    return replace(case, scenario=data)
+
+
+def solve_tau(anchor: Case, most: float) -> float:
+    """Tau at which the simulated speedup of a case is the measured one.
+
+    Parameters
+    ----------
+    anchor : Case
+        With ``speedup`` among its figures.
+    most : float
+        The most tokens a step its strategy can emit.
+    """
+    target = anchor.measured["speedup"]
+
+    def off(tau: float) -> float:
+        got = metric_of(simulate(with_tau(anchor, tau)), "speedup")
+        return (got or 0.0) - target
+
+    lo, hi = 1.02, most - 0.02
+    if off(lo) >= 0:
+        return lo
+    if off(hi) <= 0:
+        return hi
+    return float(brentq(off, lo, hi, xtol=TAU_TOLERANCE))
+
+
+def depth_of(case: Case) -> int:
+    """Most tokens a step the measured strategy emits: one more than it drafts in depth."""
+    document = load_yaml(to_yaml({**case.scenario, "vary": {}}), case.name)
+    return parse_scenario(document).points[0].scenario.strategies[-1].depth + 1
+
+
+def solved(cases: Sequence[Case]) -> list[Case]:
+    """Cases of one anchor, tau fixed by it; the anchor itself is then not scored."""
+    anchor = next(case for case in cases if case.name == case.anchor)
+    tau = solve_tau(anchor, depth_of(anchor))
+    return [with_tau(case, tau) for case in cases]
+
+
+def _predict_group(cases: Sequence[Case], band: bool) -> list[Outcome]:
+    ready = solved(cases) if cases[0].anchor else cases
+    return [outcome for case in ready for outcome in predict(case, band)]
+
+
+def predict_all(
+    cases: Iterable[Case],
+    band: bool = False,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+    group: Callable[[Sequence[Case], bool], list[Outcome]] = _predict_group,
+) -> list[Outcome]:
+    """Predict many cases, side by side; the outcomes come in the order of the cases.
+
+    Parameters
+    ----------
+    cases : iterable of Case
+    band : bool
+        Also simulate both ends of the band.
+    jobs : int, optional
+        Processes; default one a core.
+    on_progress : callable, optional
+        Called with (what, cases done, cases in all).
+    group : callable
+        What predicts cases of one anchor.
+    """
+    groups: dict[str, list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.anchor or case.name, []).append(case)
+    total, done = sum(map(len, groups.values())), 0
+    found: dict[str, list[Outcome]] = {}
+    jobs = jobs or os.cpu_count() or 1
+    if jobs == 1:
+        for name, members in groups.items():
+            found[name] = group(members, band)
+            done += len(members)
+            if on_progress:
+                on_progress(name, done, total)
+        return [outcome for name in groups for outcome in found[name]]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(group, members, band): name for name, members in groups.items()}
+        for future in as_completed(waiting):
+            name = waiting[future]
+            found[name] = future.result()
+            done += len(groups[name])
+            if on_progress:
+                on_progress(name, done, total)
+    return [outcome for name in groups for outcome in found[name]]

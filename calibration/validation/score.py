@@ -1,0 +1,85 @@
+"""How far predictions are off: outcomes as a table, and errors summed up by group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import pandas as pd
+
+from calibration.validation.predict import Outcome
+
+MARGIN = 0.05
+"""A measured speedup nearer to 1 than this has no side."""
+
+
+def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """One row a figure.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``case``, ``suite``, ``origin``, ``metric``, a column a label, ``measured``,
+        ``predicted``, ``lo``, ``hi``, ``basis``, ``tau``, ``relative`` (predicted / measured - 1),
+        ``reading`` (relative), ``acceptance``, ``scored``, ``in_sample``.
+    """
+    return pd.DataFrame(
+        [
+            {
+                "case": case.name,
+                "suite": case.suite,
+                "origin": case.origin,
+                "metric": outcome.metric,
+                **case.labels,
+                "measured": outcome.measured,
+                "predicted": outcome.predicted,
+                "lo": outcome.lo,
+                "hi": outcome.hi,
+                "basis": outcome.basis,
+                "tau": outcome.tau,
+                "relative": outcome.relative,
+                "reading": case.reading.get(outcome.metric, 0.0) / outcome.measured,
+                "acceptance": case.acceptance,
+                "scored": not case.unscored and case.name != case.anchor,
+                "in_sample": bool(case.fitted),
+            }
+            for outcome in outcomes
+            for case in (outcome.case,)
+        ]
+    )
+
+
+def errors(frame: pd.DataFrame, by: Sequence[str] = ("metric",)) -> pd.DataFrame:
+    """Sum up the relative errors of what is scored, by group.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by group: ``n``, ``mape``, ``bias`` (mean), ``median``, ``p90`` and ``worst`` of
+        |relative error|; saturated predictions are counted in ``saturated`` alone.
+    """
+    scored = frame[frame["scored"]]
+    return scored.groupby(list(by), sort=False).apply(_summary, include_groups=False)
+
+
+def _summary(group: pd.DataFrame) -> pd.Series:
+    relative = group["relative"].dropna().to_numpy(dtype=float)
+    off = np.abs(relative)
+    return pd.Series(
+        {
+            "n": len(off),
+            "mape": off.mean() if len(off) else np.nan,
+            "bias": relative.mean() if len(off) else np.nan,
+            "median": np.median(off) if len(off) else np.nan,
+            "p90": np.quantile(off, 0.9) if len(off) else np.nan,
+            "worst": off.max(initial=0.0),
+            "saturated": int(group["relative"].isna().sum()),
+        }
+    )
+
+
+def sides(frame: pd.DataFrame, margin: float = MARGIN) -> pd.Series:
+    """Whether each speedup farther than ``margin`` from 1 is predicted on the right side of it."""
+    told = frame[frame["scored"] & (frame["metric"] == "speedup")]
+    told = told[(told["measured"] - 1).abs() > margin].dropna(subset=["predicted"])
+    return (told["predicted"] > 1) == (told["measured"] > 1)
