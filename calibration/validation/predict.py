@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ def metric_of(row: Row, metric: str) -> float | None:
 
 
 def _share(row: Row, part: str) -> float | None:
-    """Share of a decode step: ``draft``, ``sampling`` and ``host`` as named, ``verify`` the rest."""
+    """Share of a decode step: ``draft``, ``sampling``, ``host``, and ``verify`` for the rest."""
     step = row["step_s"]
     if step is None:
         return None
@@ -121,12 +122,6 @@ def with_tau(case: Case, tau: float) -> Case:
         **data["strategies"][-1].get("acceptance", {}),
         "tau": round(tau, 4),
     }
-    return _with_scenario(case, data)
-
-
-def _with_scenario(case: Case, data: Mapping[str, Any]) -> Case:
-    from dataclasses import replace
-
     return replace(case, scenario=data)
 
 

@@ -58,24 +58,22 @@ def errors(frame: pd.DataFrame, by: Sequence[str] = ("metric",)) -> pd.DataFrame
         Indexed by group: ``n``, ``mape``, ``bias`` (mean), ``median``, ``p90`` and ``worst`` of
         |relative error|; saturated predictions are counted in ``saturated`` alone.
     """
-    scored = frame[frame["scored"]]
-    return scored.groupby(list(by), sort=False).apply(_summary, include_groups=False)
+    groups = frame[frame["scored"]].groupby(list(by), sort=False)
+    return pd.DataFrame({key: _summary(group) for key, group in groups}).T.rename_axis(list(by))
 
 
-def _summary(group: pd.DataFrame) -> pd.Series:
+def _summary(group: pd.DataFrame) -> dict[str, float]:
     relative = group["relative"].dropna().to_numpy(dtype=float)
     off = np.abs(relative)
-    return pd.Series(
-        {
-            "n": len(off),
-            "mape": off.mean() if len(off) else np.nan,
-            "bias": relative.mean() if len(off) else np.nan,
-            "median": np.median(off) if len(off) else np.nan,
-            "p90": np.quantile(off, 0.9) if len(off) else np.nan,
-            "worst": off.max(initial=0.0),
-            "saturated": int(group["relative"].isna().sum()),
-        }
-    )
+    return {
+        "n": len(off),
+        "mape": off.mean() if len(off) else np.nan,
+        "bias": relative.mean() if len(off) else np.nan,
+        "median": np.median(off) if len(off) else np.nan,
+        "p90": np.quantile(off, 0.9) if len(off) else np.nan,
+        "worst": off.max(initial=0.0),
+        "saturated": int(group["relative"].isna().sum()),
+    }
 
 
 def sides(frame: pd.DataFrame, margin: float = MARGIN) -> pd.Series:
