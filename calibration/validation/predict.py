@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from scipy.optimize import brentq
 
 from calibration.validation.case import Case
+from models.residuals import Residuals
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.progress import OnProgress
@@ -83,17 +84,27 @@ def _share(row: Row, part: str) -> float | None:
     return float(own[part] / sum(parts.values()))
 
 
-def simulate(case: Case, band: bool = False) -> Row:
+def simulate(case: Case, band: bool = False, residuals: Residuals | None = None) -> Row:
     """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
     data = copy.deepcopy(dict(case.scenario))
     data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
-    document = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name))).document
+    scenario = parse_scenario(load_yaml(to_yaml(data), case.name))
+    document = experiment.run(scenario, residuals=residuals).document
     return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
 
 
-def predict(case: Case, band: bool = False) -> list[Outcome]:
-    """Every figure of a case beside its prediction."""
-    row = simulate(case, band)
+def predict(case: Case, band: bool = False, residuals: Residuals | None = None) -> list[Outcome]:
+    """Every figure of a case beside its prediction.
+
+    Parameters
+    ----------
+    case : Case
+    band : bool
+        Also simulate both ends of the band.
+    residuals : Residuals, optional
+        What the band carries in place of the catalogue's residuals.
+    """
+    row = simulate(case, band, residuals)
     found = []
     for metric, measured in case.measured.items():
         predicted = metric_of(row, metric)
