@@ -64,7 +64,8 @@ class Rule(NamedTuple):
     def logs(self, chosen: pd.DataFrame) -> Floats:
         """Logarithms of measured / predicted step time; a speedup goes with its inverse."""
         sign = 1.0 if self.metric == "speedup" else -1.0
-        return sign * np.log1p(chosen["relative"].to_numpy(dtype=float))
+        relative: Floats = chosen["relative"].to_numpy(dtype=float)
+        return sign * np.log1p(relative)
 
 
 class Span(NamedTuple):
