@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from calibration.validation.groups import family_of
 from calibration.validation.predict import Outcome
 
 MARGIN = 0.05
@@ -19,9 +20,10 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``case``, ``suite``, ``origin``, ``metric``, a column a label, ``measured``,
-        ``predicted``, ``lo``, ``hi``, ``basis``, ``tau``, ``relative`` (predicted / measured - 1),
-        ``reading`` (relative), ``acceptance``, ``scored``, ``in_sample``.
+        Columns ``case``, ``suite``, ``origin``, ``metric``, a column a label, ``family`` of the
+        strategy, ``measured``, ``predicted``, ``lo``, ``hi``, ``basis``, ``tau``, ``relative``
+        (predicted / measured - 1), ``reading`` (relative), ``acceptance``, ``scored``,
+        ``in_sample``.
     """
     return pd.DataFrame(
         [
@@ -31,6 +33,7 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
                 "origin": case.origin,
                 "metric": outcome.metric,
                 **case.labels,
+                "family": family_of(case.scenario["strategies"][-1]),
                 "measured": outcome.measured,
                 "predicted": outcome.predicted,
                 "lo": outcome.lo,

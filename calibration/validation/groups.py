@@ -1,0 +1,63 @@
+"""What measured figures are grouped by: family of the strategy, bucket of the batch, metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+LABELS = ("model", "tp", "engine", "strategy", "workload", "dataset", "batch")
+"""Labels a case may have; others are kept, but nothing here reads them."""
+
+PLAIN = "plain"
+FAMILIES = {
+    "autoregressive": PLAIN,
+    "ngram": "n-gram",
+    "draft_model": "draft model",
+    "eagle": "EAGLE",
+    "eagle2": "EAGLE-2",
+    "eagle3": "EAGLE-3",
+    "mtp": "MTP",
+    "medusa": "Medusa",
+    "lookahead": "Lookahead",
+}
+BUCKETS = {"1": 1, "2-8": 8, "9-32": 32, "33-64": 64, "65-128": 128, "over 128": np.inf}
+"""Largest batch of each bucket."""
+
+LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "itl_s": "ITL", "queue_s": "queue"}
+PARTS = {"draft": "drafting", "verify": "verification", "sampling": "sampling", "host": "host"}
+WHOLE = {"speedup": "speedup", "tok_per_s": "tokens/s", "duration_s": "duration"}
+
+
+def family_of(strategy: Mapping[str, Any]) -> str:
+    """Name of the family of a strategy as a scenario states it; trees are one of their own."""
+    kind = str(strategy["kind"])
+    name = FAMILIES.get(kind, kind)
+    return f"{name} tree" if strategy.get("tree") is not None or kind == "eagle2" else name
+
+
+def bucket_of(batch: object) -> str:
+    """Bucket of a batch; empty where a case has none."""
+    try:
+        size = float(str(batch))
+    except ValueError:
+        return ""
+    return next((name for name, most in BUCKETS.items() if size <= most), "")
+
+
+def metric_name(metric: str) -> str:
+    """A metric in words, as ``TTFT p90``."""
+    name, _, detail = metric.partition(".")
+    if name == "share":
+        return f"share of {PARTS.get(detail, detail)}"
+    return f"{LATENCIES.get(name, WHOLE.get(name, name))} {detail}".rstrip()
+
+
+def with_groups(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table of outcomes whose labels are never missing, with its ``bucket`` of the batch."""
+    if frame.empty:
+        return frame
+    labels = {name: frame.get(name, pd.Series("", frame.index)).fillna("") for name in LABELS}
+    return frame.assign(**labels, bucket=labels["batch"].map(bucket_of))
