@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from calibration.validation.score import sides
+from calibration.validation.score import coverage, sides
 from models.schema import Frozen
 from models.strict_yaml import load_yaml, validate
 
@@ -61,17 +61,20 @@ class Bound(Selector):
     promise : str
         What is promised, in a few words.
     statistic : str
-        ``mape``, which may be at most ``limit``, or ``sides``: the share of speedups on the right
-        side of 1, which is at least ``limit``.
+        ``mape``, which may be at most ``limit``; ``sides``, the share of speedups on the right side
+        of 1, or ``inside``, the share of figures within their band, which are at least ``limit``.
     limit : float
     each : tuple of str
         Columns whose every value is held to it by itself.
+    cause : str
+        Why it is missed, where that is known.
     """
 
     promise: str
-    statistic: Literal["mape", "sides"] = "mape"
+    statistic: Literal["mape", "sides", "inside"] = "mape"
     limit: float = Field(ge=0, le=1)
     each: tuple[str, ...] = ()
+    cause: str = ""
 
 
 class Answer(Selector):
@@ -117,6 +120,7 @@ class Check(NamedTuple):
     n: int
     value: float | None
     kept: bool | None
+    cause: str
 
 
 @cache
@@ -147,20 +151,26 @@ def _checks(frame: pd.DataFrame, bound: Bound) -> Iterator[Check]:
         yield _check(chosen, bound, "")
         return
     for key, group in chosen.groupby(list(bound.each), sort=False):
-        name = ", ".join(
-            f"{column} {value}" for column, value in zip(bound.each, key, strict=True)
-        )
+        name = ", ".join(f"{column} {value}" for column, value in zip(bound.each, key, strict=True))
         yield _check(group, bound, name)
 
 
 def _check(group: pd.DataFrame, bound: Bound, name: str) -> Check:
-    right = sides(group) if bound.statistic == "sides" and len(group) else pd.Series(dtype=float)
-    values = right if bound.statistic == "sides" else group["relative"].dropna().abs()
-    value = float(values.mean()) if len(values) else None
+    n, value = _value(group, bound.statistic) if len(group) else (0, None)
     kept = None
     if value is not None:
-        kept = value >= bound.limit if bound.statistic == "sides" else value <= bound.limit
-    return Check(bound.promise, name, bound.statistic, bound.limit, len(values), value, kept)
+        kept = value <= bound.limit if bound.statistic == "mape" else value >= bound.limit
+    return Check(bound.promise, name, bound.statistic, bound.limit, n, value, kept, bound.cause)
+
+
+def _value(group: pd.DataFrame, statistic: str) -> tuple[int, float | None]:
+    """Figures that count, and the statistic of them."""
+    if statistic == "inside":
+        found = coverage(group)
+        n = int(found["banded"])
+        return n, found["inside"] / n if n else None
+    values = sides(group) if statistic == "sides" else group["relative"].dropna().abs()
+    return len(values), float(values.mean()) if len(values) else None
 
 
 def held_out(frame: pd.DataFrame, other: pd.DataFrame | None) -> pd.DataFrame:

@@ -90,7 +90,8 @@ def _ladders(frame: pd.DataFrame) -> pd.DataFrame:
     """Of the publication with most figures by users."""
     if frame.empty:
         return frame
-    return frame[frame["origin"] == frame["origin"].value_counts().index[0]]
+    largest = frame["origin"].value_counts().index[0]
+    return frame.loc[frame["origin"] == largest]
 
 
 def _own(serving: pd.DataFrame) -> pd.DataFrame:
@@ -99,4 +100,6 @@ def _own(serving: pd.DataFrame) -> pd.DataFrame:
         name: serving.loc[serving["metric"] == metric, "relative"].abs().mean()
         for name, metric in OWN_METRICS.items()
     }
-    return pd.DataFrame([{"name": validation_bars.OWN, "rows": serving["case"].nunique(), **errors}])
+    return pd.DataFrame(
+        [{"name": validation_bars.OWN, "rows": serving["case"].nunique(), **errors}]
+    )

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-LABELS = ("model", "tp", "engine", "strategy", "workload", "dataset", "batch")
+LABELS = ("model", "tp", "engine", "strategy", "workload", "batch")
 """Labels a case may have; others are kept, but nothing here reads them."""
+WORKLOADS = ("workload", "dataset", "data_set")
+"""Labels of what was served; the first a case has stands for all."""
 
 PLAIN = "plain"
 FAMILIES = {
@@ -59,5 +61,9 @@ def with_groups(frame: pd.DataFrame) -> pd.DataFrame:
     """A table of outcomes whose labels are never missing, with its ``bucket`` of the batch."""
     if frame.empty:
         return frame
+    served = pd.Series(np.nan, frame.index, dtype=object)
+    for name in WORKLOADS:
+        served = served.fillna(frame[name]) if name in frame else served
+    frame = frame.assign(workload=served)
     labels = {name: frame.get(name, pd.Series("", frame.index)).fillna("") for name in LABELS}
     return frame.assign(**labels, bucket=labels["batch"].map(bucket_of))

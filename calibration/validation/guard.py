@@ -56,7 +56,8 @@ def worsened(
     """What got worse: by publication, metric, family of strategy and bucket of the batch.
 
     A group's MAPE, over the figures that were scored before, may not grow by more than a tenth of
-    itself; no figure may drop out of scoring or become saturated; every promise is kept.
+    itself; no figure may drop out of scoring or become saturated; every promise is kept, but for
+    those whose cause of being missed is stated.
 
     Parameters
     ----------
@@ -71,8 +72,8 @@ def worsened(
     scored = now[now["scored"]] if len(now) else now
     found = [*_lost(stored, scored), *_groups(stored, scored)]
     for one in check(now, bounds):
-        if one.kept is False:
-            limit = "at least" if one.statistic == "sides" else "at most"
+        if one.kept is False and not one.cause:
+            limit = "at most" if one.statistic == "mape" else "at least"
             name = f"{one.promise}, {one.group}" if one.group else one.promise
             found.append(Worse(name, one.limit, one.value, f"{limit} {one.limit:g} is promised"))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import active_children, get_context
@@ -219,7 +219,7 @@ def predicted(
     band: bool = False,
     jobs: int | None = None,
     group: Group = _predict_group,
-) -> Iterator[list[Outcome]]:
+) -> Generator[list[Outcome], None, None]:
     """Outcomes of the cases of one anchor after another, as they are complete.
 
     Parameters

@@ -18,6 +18,8 @@ FIGURES = (
     *("relative", "reading", "acceptance", "scored", "in_sample"),
 )
 
+STATISTICS = {"mape": "MAPE", "sides": "right side of 1", "inside": "within the band"}
+
 
 def validation_report(
     frame: pd.DataFrame, width: int, colour: bool = False, own: bool = False
@@ -124,7 +126,8 @@ def _promises(checks: Iterable[Check], width: int) -> Iterator[Line]:
     missed = [one for one in told if not one.kept]
     yield Line(f"Promises: {len(told) - len(missed)} kept, {len(missed)} missed", "title")
     for one in missed:
-        yield from paragraph(f"  missed: {sentence(one)}", width, indent="    ")
+        why = f" ({one.cause})" if one.cause else ""
+        yield from paragraph(f"  missed: {sentence(one)}{why}", width, indent="    ")
     yield Line("")
 
 
@@ -133,8 +136,8 @@ def sentence(one: Check) -> str:
     group = f", {one.group}" if one.group else ""
     if one.value is None:
         return f"{one.promise}{group}: no figure"
-    limit = "at least" if one.statistic == "sides" else "at most"
-    name = "right side of 1" if one.statistic == "sides" else "MAPE"
+    limit = "at most" if one.statistic == "mape" else "at least"
+    name = STATISTICS[one.statistic]
     return (
         f"{one.promise}{group}: {name} {percent(one.value)} of {one.n}, "
         f"{limit} {percent(one.limit)}"

@@ -84,3 +84,20 @@ def sides(frame: pd.DataFrame, margin: float = MARGIN) -> pd.Series:
     told = frame[frame["scored"] & (frame["metric"] == "speedup")]
     told = told[(told["measured"] - 1).abs() > margin].dropna(subset=["predicted"])
     return (told["predicted"] > 1) == (told["measured"] > 1)
+
+
+def coverage(frame: pd.DataFrame) -> dict[str, float]:
+    """How many figures have a band, how many lie ``inside`` it, and its median relative width.
+
+    A figure read off a picture is inside where its reading error reaches into the band.
+    """
+    known = frame.dropna(subset=["predicted", "lo", "hi"])
+    lo, hi, measured = (known[name].to_numpy(float) for name in ("lo", "hi", "measured"))
+    slack = measured * known["reading"].to_numpy(float)
+    inside = (lo <= measured + slack) & (measured - slack <= hi)
+    width = (hi - lo) / known["predicted"].to_numpy(float)
+    return {
+        "banded": len(known),
+        "inside": int(inside.sum()),
+        "width": float(np.median(width)) if len(width) else np.nan,
+    }

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.validation.bounds import Answer, Bound
-from calibration.validation.score import sides
+from calibration.validation.score import coverage, sides
 
 WORST = 5
 
@@ -63,32 +63,15 @@ def _of(group: pd.DataFrame) -> dict[str, object]:
     }
 
 
-def coverage(frame: pd.DataFrame) -> dict[str, float]:
-    """How many figures have a band, how many lie ``inside`` it, and its median relative width.
-
-    A figure read off a picture is inside where its reading error reaches into the band.
-    """
-    known = frame.dropna(subset=["predicted", "lo", "hi"])
-    lo, hi, measured = (known[name].to_numpy(float) for name in ("lo", "hi", "measured"))
-    slack = measured * known["reading"].to_numpy(float)
-    inside = (lo <= measured + slack) & (measured - slack <= hi)
-    width = (hi - lo) / known["predicted"].to_numpy(float)
-    return {
-        "banded": len(known),
-        "inside": int(inside.sum()),
-        "width": float(np.median(width)) if len(width) else np.nan,
-    }
-
-
 def by_answer(frame: pd.DataFrame, answers: Iterable[Answer]) -> pd.DataFrame:
-    """The summary of every kind of answer, a row a metric, its ``floor`` and ``note`` beside."""
-    found = []
-    for answer in answers:
-        part = summary(answer.of(frame), ["metric"])
-        part = part.assign(answer=answer.name, floor=answer.floor, note=answer.note)
-        if len(part):
-            found.append(part)
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    """The summary of every kind of ``answer``, a row a metric; a figure counts once."""
+    answers = list(answers)
+    if frame.empty:
+        return frame
+    named = frame.assign(answer=answers_of(frame, answers))
+    found = summary(named[named["answer"] != ""], ["answer", "metric"])
+    order = {answer.name: place for place, answer in enumerate(answers)}
+    return found.sort_values("answer", key=lambda names: names.map(order), kind="stable")
 
 
 def answers_of(frame: pd.DataFrame, answers: Iterable[Answer]) -> pd.Series:

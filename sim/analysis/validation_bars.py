@@ -28,7 +28,7 @@ def place_in_band(frame: pd.DataFrame) -> np.ndarray[Any, Any]:
     )
     below = measured < predicted
     half = np.where(below, predicted - lo, hi - predicted)
-    return (measured - predicted) / np.where(half > 0, half, np.nan)
+    return np.asarray((measured - predicted) / np.where(half > 0, half, np.nan), float)
 
 
 def coverage(frame: pd.DataFrame, level: float = 0.9) -> Any:
@@ -62,8 +62,8 @@ def coverage(frame: pd.DataFrame, level: float = 0.9) -> Any:
         ax.set_xlabel("")
         sheet.ask(
             "Do the bands hold what was measured?",
-            f"A dot is one measured figure at its place in its own {100 * level:g} % band. Right: how "
-            "many lie inside, and half the width of the band.",
+            f"A dot is one measured figure at its place in its own {100 * level:g} % band. Right: "
+            "how many lie inside, and half the width of the band.",
         )
         entries = []
         for label, colour in (("inside", ACCENT), ("outside", BAD)):

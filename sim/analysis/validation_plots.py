@@ -230,7 +230,7 @@ def _error_axis(ax: Any, near: float = NEAR) -> None:
 
 def _clipped(relative: pd.Series) -> np.ndarray[Any, Any]:
     """Errors in %, far ones at the edge."""
-    return 100 * np.clip(relative.to_numpy(float), -FARTHEST, FARTHEST)
+    return np.asarray(100 * np.clip(relative.to_numpy(float), -FARTHEST, FARTHEST), float)
 
 
 def _dots(ax: Any, x: Any, y: Any, look: Look, size: float = 5.5) -> None:
