@@ -91,7 +91,8 @@ def _ladders(frame: pd.DataFrame) -> pd.DataFrame:
     if frame.empty:
         return frame
     largest = frame["origin"].value_counts().index[0]
-    return frame.loc[frame["origin"] == largest]
+    chosen: pd.DataFrame = frame[frame["origin"] == largest]
+    return chosen
 
 
 def _own(serving: pd.DataFrame) -> pd.DataFrame:

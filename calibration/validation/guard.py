@@ -82,7 +82,9 @@ def worsened(
 def _lost(stored: pd.DataFrame, scored: pd.DataFrame) -> list[Worse]:
     """Figures that were scored and are no more, or have no prediction any more."""
     told = stored.dropna(subset=["relative"])
-    joined = told.merge(scored[[*KEYS, "predicted"]], on=KEYS, how="left", indicator=True)
+    joined = told[[*KEYS, "relative"]].merge(
+        scored[[*KEYS, "predicted"]], on=KEYS, how="left", indicator=True
+    )
     return [
         Worse(
             f"{row['case']} {row['metric']}",

@@ -57,8 +57,7 @@ def latencies(frame: pd.DataFrame) -> Any:
 
 
 def _diagonal(ax: Any, frame: pd.DataFrame, look: dict[str, Look]) -> None:
-    both = 1e3 * frame[["measured", "predicted"]].to_numpy(float)
-    lo, hi = 0.8 * both.min(), 1.25 * both.max()
+    lo, hi = _range(frame)
     ends = np.array([lo, hi])
     shade = {"color": GOOD, "alpha": 0.18, "linewidth": 0}
     ax.fill_between(ends, ends * (1 - NEAR), ends * (1 + NEAR), **shade)
@@ -71,12 +70,17 @@ def _diagonal(ax: Any, frame: pd.DataFrame, look: dict[str, Look]) -> None:
     _y_title(ax, "predicted, ms")
 
 
+def _range(frame: pd.DataFrame) -> tuple[float, float]:
+    """What both axes span, so that an error lies below its dot [ms]."""
+    both = 1e3 * frame[["measured", "predicted"]].to_numpy(float)
+    return 0.8 * float(both.min()), 1.25 * float(both.max())
+
+
 def _errors_by_size(ax: Any, frame: pd.DataFrame, look: dict[str, Look]) -> None:
-    measured = 1e3 * frame["measured"].to_numpy(float)
     _error_axis(ax)
     for model, part in frame.groupby("model"):
         _dots(ax, 1e3 * part["measured"], _clipped(part["relative"]), look[str(model)])
-    axes.log(ax, "x", 0.8 * measured.min(), 1.25 * measured.max())
+    axes.log(ax, "x", *_range(frame))
     ax.set_xlabel("measured, ms")
     _y_title(ax, "error, %")
 
