@@ -174,3 +174,10 @@ def test_predicted_figures_are_the_same_on_several_processes():
     cases = [fake_publication.plain(f"fake/{index}") for index in range(2)]
     alone, together = (predict.predict_all(cases, jobs=jobs) for jobs in (1, 2))
     assert [one[1:] for one in alone] == [one[1:] for one in together]
+
+
+def test_shares_of_a_step_are_compared_in_points():
+    frame = figures([0.5, 0.1], "share.draft", 0.1)
+    assert frame["relative"].tolist() == [pytest.approx(0.05), pytest.approx(0.01)]
+    other = frame[["case", "metric"]].assign(predicted=[0.1, 0.13])
+    assert bounds.held_out(frame, other)["relative"].tolist() == [0, pytest.approx(0.03)]

@@ -154,7 +154,7 @@ def test_a_far_error_is_drawn_at_the_edge():
     frame = figures([0.9, -0.02]).assign(batch=16.0)
     (ax,) = validation_plots.errors_by_batch(frame).axes
     (dots,) = [line for line in ax.lines if line.get_marker() != "None"]
-    assert sorted(dots.get_ydata()) == [-2, 30]
+    assert sorted(dots.get_ydata()) == pytest.approx([-2, 30])
     assert ax.get_ylim()[1] > 30
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
+from calibration.validation.groups import error_of
 from calibration.validation.score import coverage, sides
 from models.schema import Frozen
 from models.strict_yaml import load_yaml, validate
@@ -188,8 +189,5 @@ def held_out(frame: pd.DataFrame, other: pd.DataFrame | None) -> pd.DataFrame:
     joined = frame[keys].merge(other[[*keys, "predicted"]], on=keys, how="left")
     without = joined["predicted"].set_axis(frame.index)
     predicted = without.fillna(frame["predicted"])
-    return frame.assign(
-        predicted=predicted,
-        relative=predicted / frame["measured"] - 1,
-        in_sample=frame["in_sample"] & without.isna(),
-    )
+    frame = frame.assign(predicted=predicted, in_sample=frame["in_sample"] & without.isna())
+    return frame.assign(relative=error_of(frame))

@@ -14,6 +14,7 @@ WORKLOADS = ("workload", "dataset", "data_set")
 """Labels of what was served; the first a case has stands for all."""
 
 PLAIN = "plain"
+SHARE = "share."
 FAMILIES = {
     "autoregressive": PLAIN,
     "ngram": "n-gram",
@@ -57,8 +58,17 @@ def metric_name(metric: str) -> str:
     return f"{LATENCIES.get(name, WHOLE.get(name, name))} {detail}".rstrip()
 
 
+def error_of(frame: pd.DataFrame) -> pd.Series:
+    """Relative error of each figure; of a share of a step, which may be tiny, in points of it."""
+    off: pd.Series = frame["predicted"].astype(float) - frame["measured"]
+    return off.where(frame["metric"].str.startswith(SHARE), off / frame["measured"])
+
+
 def with_groups(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table of outcomes whose labels are never missing, with its ``bucket`` of the batch."""
+    """A table of outcomes ready to be summed up.
+
+    Labels are never missing, ``bucket`` is that of the batch, ``relative`` as from ``error_of``.
+    """
     if frame.empty:
         return frame
     served = pd.Series(np.nan, frame.index, dtype=object)
@@ -66,4 +76,5 @@ def with_groups(frame: pd.DataFrame) -> pd.DataFrame:
         served = served.fillna(frame[name]) if name in frame else served
     frame = frame.assign(workload=served)
     labels = {name: frame.get(name, pd.Series("", frame.index)).fillna("") for name in LABELS}
+    frame = frame.assign(relative=error_of(frame))
     return frame.assign(**labels, bucket=labels["batch"].map(bucket_of))

@@ -84,16 +84,10 @@ def _share(row: Row, part: str) -> float | None:
     return float(own[part] / sum(parts.values()))
 
 
-def replayed(case: Case) -> Case:
-    """The case with a scenario that says all a replay needs: every request counts."""
-    data = copy.deepcopy(dict(case.scenario))
-    return replace(case, scenario={**data, "run": {"warmup": 0, **data.get("run", {})}})
-
-
 def simulate(case: Case, band: bool = False) -> Row:
     """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
-    data = dict(replayed(case).scenario)
-    data["run"] = {**data["run"], "band": band}
+    data = copy.deepcopy(dict(case.scenario))
+    data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
     document = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name))).document
     return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
 
@@ -253,3 +247,9 @@ def predicted(
 def _deaf_to_ctrl_c() -> None:
     """A terminal sends Ctrl-C to workers too; only who started them answers it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def replayed(case: Case) -> Case:
+    """The case with a scenario that is simulated alike by itself: every request counts."""
+    data = copy.deepcopy(dict(case.scenario))
+    return replace(case, scenario={**data, "run": {"warmup": 0, **data.get("run", {})}})

@@ -100,7 +100,7 @@ def _publications(frame: pd.DataFrame, width: int, own: bool) -> Iterator[Line]:
     yield from paragraph(
         "MAPE, p90, worst: |predicted / measured - 1|; bias: its mean with sign. Bound: the "
         "tightest promise on some of them. Side of 1: speedups more than 5 % from 1 told right. "
-        "Fitted: figures a constant was fitted to.",
+        "Shares of a step: in points. Fitted: figures a constant was fitted to.",
         width,
         "note",
     )
