@@ -71,10 +71,11 @@ def validate(
     with interrupts.handled(stop), progress.shown(quiet) as bar:
         found = command.run(chosen, out is not None if band is None else band, jobs, bar.update)
     frame = with_groups(score.table(found.outcomes))
+    promised = cases is None and not found.interrupted
     if as_json:
-        write_text(to_json(report.as_json(frame, own=cases is not None)))
+        write_text(to_json(report.as_json(frame, promised)))
     else:
-        write_text(report.validation_report(frame, *screen(width), own=cases is not None))
+        write_text(report.validation_report(frame, *screen(width), promised))
     if found.interrupted:
         print(f"interrupted: {found.done} of {found.asked} cases", file=sys.stderr)
         raise typer.Exit(stop.status)

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from calibration.validation import tables
-from calibration.validation.bounds import Check, check, shipped
+from calibration.validation.bounds import Check, check, held_out, shipped
+from calibration.validation.extras import gather
 from calibration.validation.groups import LATENCIES, metric_name
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
@@ -22,7 +23,7 @@ STATISTICS = {"mape": "MAPE", "sides": "right side of 1", "inside": "within the 
 
 
 def validation_report(
-    frame: pd.DataFrame, width: int, colour: bool = False, own: bool = False
+    frame: pd.DataFrame, width: int, colour: bool = False, promised: bool = True
 ) -> str:
     """Text of a validation.
 
@@ -32,15 +33,15 @@ def validation_report(
         As from ``score.table`` and ``groups.with_groups``.
     width, colour
         As in ``report.run_report``.
-    own : bool
-        Whether the cases are the user's own, for which nothing is promised.
+    promised : bool
+        Whether to hold it to the promises, which are on all the shipped cases.
     """
-    return render(_lines(frame, width, own), colour)
+    return render(_lines(frame, width, promised), colour)
 
 
-def as_json(frame: pd.DataFrame, own: bool = False) -> dict[str, Any]:
+def as_json(frame: pd.DataFrame, promised: bool = True) -> dict[str, Any]:
     """What ``speccast validate --json`` prints: by publication, promises, every figure."""
-    checks = [] if own else check(frame)
+    checks = _checks(frame) if promised else []
     figures = [_plain(row) for row in frame[list(FIGURES)].to_dict("records")] if len(frame) else []
     by_publication = tables.summary(frame, ["origin", "metric"]).to_dict("records")
     return {
@@ -51,6 +52,11 @@ def as_json(frame: pd.DataFrame, own: bool = False) -> dict[str, Any]:
     }
 
 
+def _checks(frame: pd.DataFrame) -> list[Check]:
+    """Promises, on predictions made without the figures themselves where there are such."""
+    return check(held_out(frame, gather().held_out))
+
+
 def _plain(row: dict[Any, Any]) -> dict[str, Any]:
     """Values JSON has: no NaN, no numbers of numpy."""
     return {
@@ -59,23 +65,23 @@ def _plain(row: dict[Any, Any]) -> dict[str, Any]:
     }
 
 
-def _lines(frame: pd.DataFrame, width: int, own: bool) -> Iterator[Line]:
+def _lines(frame: pd.DataFrame, width: int, promised: bool) -> Iterator[Line]:
     if frame.empty:
         yield Line("No case is complete.", "note")
         return
     yield Line("Predicted against measured, by publication", "title")
-    yield from _publications(frame, width, own)
+    yield from _publications(frame, width, promised)
     yield from _unscored(frame, width)
-    if not own:
-        yield from _promises(check(frame), width)
+    if promised:
+        yield from _promises(_checks(frame), width)
     yield from _worst(frame, width)
 
 
-def _publications(frame: pd.DataFrame, width: int, own: bool) -> Iterator[Line]:
+def _publications(frame: pd.DataFrame, width: int, promised: bool) -> Iterator[Line]:
     found = tables.summary(frame, ["origin", "metric"])
     if found.empty:
         return
-    limits = {} if own else tables.limits(frame, shipped().bounds)
+    limits = tables.limits(frame, shipped().bounds) if promised else {}
     keys = found[["origin", "metric"]].itertuples(index=False, name=None)
     bounds = [limits.get((str(origin), str(metric))) for origin, metric in keys]
     names = found["origin"].mask(found["origin"] == found["origin"].shift(), "")
