@@ -22,9 +22,9 @@ PEERS = pd.DataFrame(
         {
             "name": "Another",
             "rows": 56,
-            "e2e": 0.08,
-            "ttft": np.nan,
-            "itl": 0.081,
+            "e2e_mape": 0.08,
+            "ttft_mape": np.nan,
+            "itl_mape": 0.081,
             "caveat": "given longer prompts",
             "source": "its page",
         }
@@ -176,9 +176,9 @@ def test_a_measured_figure_has_its_place_in_the_band():
 
 
 def test_peers_stand_beside_us_with_what_they_publish():
-    own = pd.DataFrame([{"name": "speccast", "rows": 53, "e2e": 0.03, "ttft": 0.06, "itl": 0.03}])
+    own = PEERS.assign(name="speccast", rows=53, ttft_mape=0.06)
     told = texts(validation_bars.peers(pd.concat([own, PEERS])))
-    assert {"speccast, 53 rows", "Another, 56 rows", " 8.1 %", " not published"} <= told
+    assert {"speccast, 53 rows", "Another, 56 rows", " 8.10 %", " not published"} <= told
 
 
 def test_a_missed_promise_is_printed_with_its_cause():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-PEERS = ("name", "rows", "e2e", "ttft", "itl", "caveat", "source")
+PEERS = ("name", "rows", "e2e_mape", "ttft_mape", "itl_mape", "caveat", "source")
 SCALARS = ("name", "value", "unit", "se", "fitted_on", "n", "in_sample", "held_out", "source")
 COVERAGE = ("answer", "n", "inside", "width")
 
@@ -19,8 +19,8 @@ class Extras(NamedTuple):
     Attributes
     ----------
     peers : DataFrame
-        Errors other simulators publish: ``name``, ``rows``, MAPE of ``e2e``, ``ttft`` and ``itl``
-        (shares), ``caveat``, ``source``.
+        Errors other simulators publish: ``name``, ``rows``, ``e2e_mape``, ``ttft_mape``,
+        ``itl_mape`` (shares), ``caveat``, ``source``.
     scalars : DataFrame
         Every fitted scalar: ``name``, ``value``, ``unit``, ``se``, ``fitted_on``, ``n`` figures it
         touches, their MAPE ``in_sample`` and ``held_out`` (fitted without them), ``source``.

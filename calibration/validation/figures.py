@@ -14,7 +14,7 @@ from sim.analysis import validation_bars, validation_plots
 
 MOST_PANELS = 12
 SERVED = tuple(validation_plots.LATENCIES)
-OWN_METRICS = {"e2e": "e2e_s.mean", "ttft": "ttft_s.mean", "itl": "tpot_s.mean"}
+OWN_METRICS = {"e2e_mape": "e2e_s.mean", "ttft_mape": "ttft_s.mean", "itl_mape": "tpot_s.mean"}
 
 
 class Picture(NamedTuple):

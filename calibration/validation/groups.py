@@ -31,7 +31,12 @@ BUCKETS = {"1": 1, "2-8": 8, "9-32": 32, "33-64": 64, "65-128": 128, "over 128":
 
 LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "itl_s": "ITL", "queue_s": "queue"}
 PARTS = {"draft": "drafting", "verify": "verification", "sampling": "sampling", "host": "host"}
-WHOLE = {"speedup": "speedup", "tok_per_s": "tokens/s", "duration_s": "duration"}
+WHOLE = {
+    "speedup": "speedup",
+    "e2e_speedup": "E2E speedup",
+    "tok_per_s": "tokens/s",
+    "duration_s": "duration",
+}
 
 
 def family_of(strategy: Mapping[str, Any]) -> str:

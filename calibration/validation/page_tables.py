@@ -137,7 +137,11 @@ def peers(frame: pd.DataFrame) -> Table:
     """Errors other simulators publish."""
     rows = [
         [
-            *(str(one["name"]), str(one["rows"]), *shares(one[["e2e", "ttft", "itl"]])),
+            *(
+                str(one["name"]),
+                str(one["rows"]),
+                *shares(one[["e2e_mape", "ttft_mape", "itl_mape"]]),
+            ),
             *(str(one["caveat"]), str(one["source"])),
         ]
         for _, one in frame.iterrows()

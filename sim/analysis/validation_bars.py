@@ -10,6 +10,7 @@ import pandas as pd
 from sim.analysis import axes, plots
 from sim.analysis.palette import BAD, GRID, INK, MUTED, SHADES
 from sim.analysis.sheet import Sheet, name
+from sim.analysis.verdict import number
 
 GOOD, ACCENT, OTHER = (SHADES[shade].light for shade in ("good", "accent", "series-0"))
 EDGE = 2.2
@@ -17,7 +18,9 @@ EDGE = 2.2
 BINS = 45
 STRIP = 62
 """Height of one kind of answer [px]."""
-PEERS = {"e2e": "E2E", "ttft": "TTFT", "itl": "ITL or TPOT"}
+ROOM = 1.4
+"""How much farther than its longest bar an axis reaches, for what is written behind it."""
+PEERS = {"e2e_mape": "E2E", "ttft_mape": "TTFT", "itl_mape": "ITL or TPOT"}
 OWN = "speccast"
 
 
@@ -102,7 +105,7 @@ def peers(frame: pd.DataFrame) -> Any:
     Parameters
     ----------
     frame : DataFrame
-        Columns ``name``, ``rows``, and the MAPE of ``e2e``, ``ttft`` and ``itl`` (shares, NaN where
+        Columns ``name``, ``rows``, ``e2e_mape``, ``ttft_mape`` and ``itl_mape`` (shares, NaN where
         none is published); the row ``speccast`` stands out.
     """
     count = len(frame)
@@ -114,8 +117,8 @@ def peers(frame: pd.DataFrame) -> Any:
             name(ax, title)
         sheet.ask(
             "How far off are other simulators on runs of the same kind?",
-            "Mean error in %, logarithmic. The others were given the prompts as published, not as "
-            "they were cached: not the same task.",
+            "Mean error in % as published, logarithmic. Not all on the same rows, nor given the same "
+            "prompts: see the table.",
         )
     return figure
 
@@ -123,14 +126,14 @@ def peers(frame: pd.DataFrame) -> Any:
 def _bars(ax: Any, frame: pd.DataFrame, column: str) -> None:
     values = 100 * frame[column].to_numpy(float)
     finite = values[np.isfinite(values)]
-    top = 2.6 * finite.max() if len(finite) else 10.0
+    top = max(finite.max(), 2.0) ** ROOM if len(finite) else 10.0
     at = np.arange(len(values), dtype=float)
     colours = [ACCENT if text == OWN else OTHER for text in frame["name"]]
     ax.barh(at + 0.16, np.nan_to_num(values, nan=1.0) - 1, 0.36, left=1, color=colours)
     for place, value, text, rows in zip(at, values, frame["name"], frame["rows"], strict=True):
         own = {"weight": "bold", "color": ACCENT} if text == OWN else {"color": INK}
         ax.text(1, place - 0.2, f"{text}, {rows} rows", va="center", fontsize=10, **own)
-        told = f" {value:.3g} %" if np.isfinite(value) else " not published"
+        told = f" {number(value)} %" if np.isfinite(value) else " not published"
         ends = max(value, 1.0) if np.isfinite(value) else 1.0
         ax.text(ends, place + 0.17, told, va="center", fontsize=10.5, **own)
     axes.log(ax, "x", 1, top)
