@@ -10,7 +10,6 @@ import pandas as pd
 from sim.analysis import axes, plots
 from sim.analysis.palette import BAD, GRID, INK, MUTED, SHADES
 from sim.analysis.sheet import Sheet, name
-from sim.analysis.verdict import number
 
 GOOD, ACCENT, OTHER = (SHADES[shade].light for shade in ("good", "accent", "series-0"))
 EDGE = 2.2
@@ -117,8 +116,8 @@ def peers(frame: pd.DataFrame) -> Any:
             name(ax, title)
         sheet.ask(
             "How far off are other simulators on runs of the same kind?",
-            "Mean error in % as published, logarithmic. Not all on the same rows, nor given the same "
-            "prompts: see the table.",
+            "Mean error in % as published, logarithmic. Not all on the same rows, nor given the "
+            "same prompts: see the table.",
         )
     return figure
 
@@ -133,7 +132,7 @@ def _bars(ax: Any, frame: pd.DataFrame, column: str) -> None:
     for place, value, text, rows in zip(at, values, frame["name"], frame["rows"], strict=True):
         own = {"weight": "bold", "color": ACCENT} if text == OWN else {"color": INK}
         ax.text(1, place - 0.2, f"{text}, {rows} rows", va="center", fontsize=10, **own)
-        told = f" {number(value)} %" if np.isfinite(value) else " not published"
+        told = f" {value:.{int(value < 100)}f} %" if np.isfinite(value) else " not published"
         ends = max(value, 1.0) if np.isfinite(value) else 1.0
         ax.text(ends, place + 0.17, told, va="center", fontsize=10.5, **own)
     axes.log(ax, "x", 1, top)
