@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from calibration.validation import guard, page_tables
 from calibration.validation.bounds import check, held_out, shipped
 from calibration.validation.extras import Extras, gather
+from calibration.validation.tables import answers_of
 from models.strict_yaml import InputError
 from sim.interrupts import held
 from sim.staging import obstacle, staged
@@ -114,6 +115,7 @@ def render(frame: pd.DataFrame, extras: Extras, pictures: dict[str, str]) -> str
     """
     known = shipped()
     scored = frame[frame["scored"]]
+    shown = set(answers_of(scored, known.answers))
     environment = Environment(
         loader=PackageLoader("calibration.validation", "templates"),
         undefined=StrictUndefined,
@@ -128,7 +130,7 @@ def render(frame: pd.DataFrame, extras: Extras, pictures: dict[str, str]) -> str
         publications=scored["origin"].nunique(),
         in_sample=int(scored["in_sample"].sum()),
         example=scored["case"].iloc[0] if len(scored) else "NAME",
-        kinds=[one for one in known.answers if len(one.of(scored))],
+        kinds=[one for one in known.answers if one.name in shown],
         answers=page_tables.answers(frame, known.answers),
         statistics=page_tables.statistics(frame),
         by_strategy=page_tables.by_strategy(frame),

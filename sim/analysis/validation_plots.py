@@ -151,7 +151,7 @@ def speedups(frame: pd.DataFrame) -> Any:
     look = looks(sorted(frame["family"].unique()))
     batches = sorted(frame["batch"].unique())
     top = 1.08 * frame[["measured", "predicted"]].to_numpy(float).max()
-    bottom = min(0.6, 0.95 * frame[["measured", "predicted"]].min().min())
+    bottom = min(0.85, 0.93 * frame[["measured", "predicted"]].min().min())
     with plots.blank() as figure:
         sheet = Sheet(figure, len(panels), 4, 130, legend=-(-(len(look) + 2) // 6), left=34)
         for title in panels:
