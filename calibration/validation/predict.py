@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
@@ -173,6 +174,9 @@ def solved(cases: Sequence[Case]) -> list[Case]:
     return [with_tau(case, tau) for case in cases]
 
 
+Group = Callable[[Sequence[Case], bool], list[Outcome]]
+
+
 def _predict_group(cases: Sequence[Case], band: bool) -> list[Outcome]:
     ready = solved(cases) if cases[0].anchor else cases
     return [outcome for case in ready for outcome in predict(case, band)]
@@ -183,7 +187,7 @@ def predict_all(
     band: bool = False,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
-    group: Callable[[Sequence[Case], bool], list[Outcome]] = _predict_group,
+    group: Group = _predict_group,
 ) -> list[Outcome]:
     """Predict many cases, side by side; the outcomes come in the order of the cases.
 
@@ -199,25 +203,64 @@ def predict_all(
     group : callable
         What predicts cases of one anchor.
     """
+    cases = list(cases)
+    done: list[Outcome] = []
+    for outcomes in predicted(cases, band, jobs, group):
+        done += outcomes
+        if on_progress:
+            names = {outcome.case.name for outcome in done}
+            on_progress(outcomes[0].case.name, len(names), len(cases))
+    return in_order(cases, done)
+
+
+def in_order(cases: Iterable[Case], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Outcomes in the order of their cases, whichever was predicted first."""
+    place = {case.name: index for index, case in enumerate(cases)}
+    return sorted(outcomes, key=lambda outcome: place[outcome.case.name])
+
+
+def predicted(
+    cases: Iterable[Case],
+    band: bool = False,
+    jobs: int | None = None,
+    group: Group = _predict_group,
+) -> Generator[list[Outcome], None, None]:
+    """Outcomes of the cases of one anchor after another, as they are complete.
+
+    Parameters
+    ----------
+    cases, band, jobs, group
+        As in ``predict_all``. Where the caller stops, what is on the way is given up.
+    """
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.anchor or case.name, []).append(case)
-    total, done = sum(map(len, groups.values())), 0
-    found: dict[str, list[Outcome]] = {}
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1:
-        for name, members in groups.items():
-            found[name] = group(members, band)
-            done += len(members)
-            if on_progress:
-                on_progress(name, done, total)
-        return [outcome for name in groups for outcome in found[name]]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(group, members, band): name for name, members in groups.items()}
+    jobs = min(jobs or os.cpu_count() or 1, len(groups))
+    if jobs <= 1:
+        for members in groups.values():
+            yield group(members, band)
+        return
+    before = set(active_children())
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _deaf_to_ctrl_c)
+    try:
+        waiting = [pool.submit(group, members, band) for members in groups.values()]
         for future in as_completed(waiting):
-            name = waiting[future]
-            found[name] = future.result()
-            done += len(groups[name])
-            if on_progress:
-                on_progress(name, done, total)
-    return [outcome for name in groups for outcome in found[name]]
+            yield future.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(active_children()) - before:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _deaf_to_ctrl_c() -> None:
+    """A terminal sends Ctrl-C to workers too; only who started them answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def replayed(case: Case) -> Case:
+    """The case with a scenario that is simulated alike by itself: every request counts."""
+    data = copy.deepcopy(dict(case.scenario))
+    return replace(case, scenario={**data, "run": {"warmup": 0, **data.get("run", {})}})
