@@ -54,6 +54,7 @@ def metric_of(row: Row, metric: str) -> float | None:
     metric : str
         ``ttft_s.mean`` and alike (any latency and statistic of a row), ``speedup``,
         ``e2e_speedup`` (mean latency of plain decoding over that of the strategy at equal rate),
+        ``step_ratio`` (tau over speedup: a step of the strategy over one of plain decoding),
         ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
         or ``share.draft`` and alike: of a decode step at the mean batch.
 
@@ -67,6 +68,8 @@ def metric_of(row: Row, metric: str) -> float | None:
         return _share(row, detail)
     if name == "tok_per_s":
         return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
+    if name == "step_ratio":
+        return None if row["speedup"] is None else float(row["tau"] / row["speedup"])
     if name == "e2e_speedup":
         return _e2e_speedup(row)
     if name == "duration_s":
