@@ -54,8 +54,8 @@ class TreeAttention(Frozen):
 
     Query rows (tokens x heads of a KV head) are computed in blocks: the smallest of ``block_rows``
     that holds them all, else several of the largest. ``compute`` and ``memory`` are shares of the
-    bf16 peak rate and of the bandwidth under a causal mask; the branches of a draft read the context
-    each for itself.
+    bf16 peak rate and of the bandwidth under a causal mask. Every branch of a draft reads the
+    context for itself.
     """
 
     compute: Constant

@@ -1,9 +1,9 @@
 """Single streams: the EAGLE-3 paper, Medusa's paper and logs, Spec-Bench, and SGLang.
 
-Where tau stands beside the speedup, their ratio is the step of the strategy over a plain one: what a
-model of steps can predict, and what differs by 20 to 50 % between harnesses for one method. Methods
-without a model here (Hydra, REST, Recycling, SAMD, HASS) are left out, so are rows without a tau
-(Lookahead's and most of Medusa's own) and 70B models, which that code splits by layers.
+Where tau stands beside the speedup, their ratio is the step of the strategy over a plain one: what
+a model of steps can predict, and what differs by 20 to 50 % between harnesses for one method.
+Methods without a model here (Hydra, REST, Recycling, SAMD, HASS) are left out, so are rows without
+a tau (Lookahead's and most of Medusa's own) and 70B models, which that code splits by layers.
 K of the draft model and of prompt lookup, and (W, N, G) of Lookahead, are not stated: assumed.
 """
 

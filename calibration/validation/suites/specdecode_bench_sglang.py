@@ -67,7 +67,9 @@ def _case(row: Row) -> Case:
 def _name(row: Row, batch: str) -> str:
     domain = lengths.DOMAINS[row["data_set"]].replace("_", "-")
     shape = shape_of(row).replace(" of ", "-")
-    return f"specdecode-bench-sglang/{row['transformer']}-{row['strategy']}-{shape}-{domain}-b{batch}"
+    return (
+        f"specdecode-bench-sglang/{row['transformer']}-{row['strategy']}-{shape}-{domain}-b{batch}"
+    )
 
 
 def _scenario(row: Row) -> dict[str, Any]:
