@@ -55,6 +55,8 @@ def metric_of(row: Row, metric: str) -> float | None:
     row : mapping
     metric : str
         ``ttft_s.mean`` and alike (any latency and statistic of a row), ``speedup``,
+        ``e2e_speedup`` (mean latency of plain decoding over that of the strategy at equal rate),
+        ``step_ratio`` (tau over speedup: a step of the strategy over one of plain decoding),
         ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
         or ``share.draft`` and alike: of a decode step at the mean batch.
 
@@ -68,6 +70,10 @@ def metric_of(row: Row, metric: str) -> float | None:
         return _share(row, detail)
     if name == "tok_per_s":
         return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
+    if name == "step_ratio":
+        return None if row["speedup"] is None else float(row["tau"] / row["speedup"])
+    if name == "e2e_speedup":
+        return _e2e_speedup(row)
     if name == "duration_s":
         return float(row["finished"]) / float(row["req_per_s"])
     value = row[name][detail] if detail else row[name]
@@ -85,13 +91,23 @@ def _share(row: Row, part: str) -> float | None:
     return float(own[part] / sum(parts.values()))
 
 
+def _e2e_speedup(row: Row) -> float | None:
+    """None where either has no steady latency."""
+    latencies = [one["e2e_s"]["mean"] for one in (row["plain"], row)]
+    return None if None in latencies else float(latencies[0] / latencies[1])
+
+
 def simulate(case: Case, band: bool = False, residuals: Residuals | None = None) -> Row:
-    """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
+    """Run the scenario of a case; the row of the strategy that was measured.
+
+    It has ``gpus`` besides, and ``plain``, the row of the first strategy.
+    """
     data = copy.deepcopy(dict(case.scenario))
     data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
     scenario = parse_scenario(load_yaml(to_yaml(data), case.name))
     document = experiment.run(scenario, residuals=residuals).document
-    return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
+    rows, gpus = document["rows"], document["scenario"]["hardware"]["gpus"]
+    return {**rows[-1], "gpus": gpus, "plain": rows[0]}
 
 
 def predict(case: Case, band: bool = False, residuals: Residuals | None = None) -> list[Outcome]:
@@ -138,19 +154,20 @@ def with_tau(case: Case, tau: float) -> Case:
 
 
 def solve_tau(anchor: Case, most: float) -> float:
-    """Tau at which the simulated speedup of a case is the measured one.
+    """Tau at which the simulated speedup of a case, of its latency or rate, is the measured one.
 
     Parameters
     ----------
     anchor : Case
-        With ``speedup`` among its figures.
+        With ``speedup`` or ``e2e_speedup`` among its figures.
     most : float
         The most tokens a step its strategy can emit.
     """
-    target = anchor.measured["speedup"]
+    metric = next(name for name in anchor.measured if name.endswith("speedup"))
+    target = anchor.measured[metric]
 
     def off(tau: float) -> float:
-        got = metric_of(simulate(with_tau(anchor, tau)), "speedup")
+        got = metric_of(simulate(with_tau(anchor, tau)), metric)
         return (got or 0.0) - target
 
     lo, hi = 1.02, most - 0.02

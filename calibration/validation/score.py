@@ -81,7 +81,7 @@ def _summary(group: pd.DataFrame) -> dict[str, float]:
 
 def sides(frame: pd.DataFrame, margin: float = MARGIN) -> pd.Series:
     """Whether each speedup farther than ``margin`` from 1 is predicted on the right side of it."""
-    told = frame[frame["scored"] & (frame["metric"] == "speedup")]
+    told = frame[frame["scored"] & frame["metric"].str.endswith("speedup")]
     told = told[(told["measured"] - 1).abs() > margin].dropna(subset=["predicted"])
     return (told["predicted"] > 1) == (told["measured"] > 1)
 

@@ -10,7 +10,12 @@ from calibration.validation.case import Case, Suite
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": (),
     "prefill": (),
-    "speculation": (),
+    "speculation": (
+        "specdecode_bench_sglang",
+        "vllm_blog",
+        "medusa_vllm_v0",
+        "single_stream",
+    ),
     "kernels": (),
 }
 """Modules of this package, each with ``cases() -> list[Case]``."""
