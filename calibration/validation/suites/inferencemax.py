@@ -7,7 +7,7 @@ from typing import Any
 from calibration.validation.case import Case
 from calibration.validation.suites.rows import read
 
-ENGINE = "vllm_0.15"
+ENGINE = "vllm_0.10_async"
 SHORTEST, LONGEST = 0.8, 1.0
 QUANTILES = 20
 REQUESTS_PER_USER = 10
