@@ -14,15 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from models.engine import Engine, Fp8Kv
-from models.gemm import (
-    ACTIVATION_BYTES,
-    US,
-    Seconds,
-    gemm_roofs,
-    gemm_s,
-    quantised_bytes,
-    without_quantising,
-)
+from models.gemm import ACTIVATION_BYTES, US, Seconds, fused, gemm_roofs, gemm_s, quantising_s
 from models.hardware import Accelerator
 from models.kernel_constants import MoeConstants
 from models.kernel_log import Use
@@ -64,8 +56,7 @@ class Kernels:
         return replace(self, log=[])
 
     def gemm(self, m: ArrayLike, n: float, k: float, weights: Dtype) -> Seconds:
-        """Dense GEMM of ``m`` rows; fp8 also quantises its activations, unless the engine does so
-        in the kernel before.
+        """Dense GEMM of ``m`` rows; fp8 quantises its activations unless the engine fuses that.
 
         The closed form is that of ``gemm_s``. Weight-only types have no measured rows.
         """
@@ -82,16 +73,14 @@ class Kernels:
 
         seconds = form(rows, n, k)
         if compute == "fp8" and self.engine is not None and self.engine.fuses_quantisation:
-            fitted = without_quantising(fitted, self.profile.gemm["bf16"])
+            fitted = fused(fitted, self.profile.gemm["bf16"])
             seconds = gemm_s(fitted, self.accelerator, rows, n, k, weights)
         where = self.profile.table_where.gemm.get(compute)
         kernel = f"gemm {n:g} x {k:g} ({weights})"
         measured = self._measured(kernel, rows, seconds, where, log_ratio)
         seconds = np.where(np.isnan(measured), seconds, measured)
-        if fitted.quantise_us is not None:
-            bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
-            seconds += fitted.quantise_us.value * US
-            seconds += quantised_bytes(rows, k) / (self._stream * bandwidth)
+        bandwidth = self._stream * self.accelerator.memory_bandwidth_bytes_per_s
+        seconds = seconds + quantising_s(fitted, rows, k, bandwidth)
         return np.where(rows > 0, seconds, 0.0)
 
     def _measured(
@@ -240,8 +229,9 @@ class Kernels:
         return self.profile.attention[kv].launch_us.value * US
 
     def _slow_fp8_kv(self, kv: KvDtype) -> Fp8Kv | None:
-        engine = self.engine if kv == "fp8" and "bf16" in self.profile.attention else None
-        return engine and engine.fp8_kv
+        if self.engine is None or kv != "fp8" or "bf16" not in self.profile.attention:
+            return None
+        return self.engine.fp8_kv
 
     def kv_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float:
         """Time to read one context token's KV in one layer [s]."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
 
+from calibration.validation import verify_attention
 from calibration.validation.case import Case
 from models.strict_yaml import load_yaml
 from sim import experiment
@@ -93,6 +94,8 @@ def simulate(case: Case, band: bool = False) -> Row:
 
 def predict(case: Case, band: bool = False) -> list[Outcome]:
     """Every figure of a case beside its prediction."""
+    if case.suite == "kernels":
+        return [Outcome(case, "time_s", case.measured["time_s"], verify_attention.of_case(case))]
     row = simulate(case, band)
     found = []
     for metric, measured in case.measured.items():

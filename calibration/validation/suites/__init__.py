@@ -9,9 +9,9 @@ from calibration.validation.case import Case, Suite
 
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": (),
-    "prefill": (),
+    "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
     "speculation": (),
-    "kernels": (),
+    "kernels": ("verify_attention",),
 }
 """Modules of this package, each with ``cases() -> list[Case]``."""
 

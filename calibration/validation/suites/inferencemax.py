@@ -7,7 +7,7 @@ from typing import Any
 from calibration.validation.case import Case
 from calibration.validation.suites.rows import read
 
-ENGINE = "vllm_0.10_async"
+ENGINE = "vllm_async_0.10"
 SHORTEST, LONGEST = 0.8, 1.0
 QUANTILES = 20
 REQUESTS_PER_USER = 10
@@ -43,7 +43,10 @@ def _case(row: dict[str, str]) -> Case:
             "batch": str(users),
         },
         scenario=_scenario(prompt, output, users),
-        measured={"ttft_s.mean": float(row["ttft_ms"]) / 1e3, "tpot_s.mean": float(row["tpot_ms"]) / 1e3},
+        measured={
+            "ttft_s.mean": float(row["ttft_ms"]) / 1e3,
+            "tpot_s.mean": float(row["tpot_ms"]) / 1e3,
+        },
     )
 
 
