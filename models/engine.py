@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -18,6 +19,22 @@ class HostCost(Frozen):
 
     per_step_us: Constant
     per_sequence_us: Constant
+
+
+class Fp8Kv(Frozen):
+    """How long attention takes over a KV cache of fp8, next to one of bf16.
+
+    ``per_token_by_group`` is the time of one cached token over that in bf16, by query heads that
+    share a KV head; ``per_layer_us`` is added to every call, as for quantising queries.
+    """
+
+    per_token_by_group: dict[PositiveInt, Constant] = Field(min_length=1)
+    per_layer_us: Constant
+
+    def per_token(self, group: float) -> float:
+        """Time of a token over that in bf16, from the nearest group that was measured."""
+        nearest = min(self.per_token_by_group, key=lambda known: abs(math.log(known / group)))
+        return self.per_token_by_group[nearest].value
 
 
 class Sampler(Frozen):
@@ -104,6 +121,10 @@ class Engine(Frozen):
         More of a draft pass that grows a tree: its best nodes chosen, its kernels planned anew.
     draft_basis : str
         What the draft costs rest on.
+    fuses_quantisation : bool
+        The kernel before a GEMM of fp8 quantises its activations; False: one of its own does.
+    fp8_kv : Fp8Kv or None
+        Attention over a KV cache of fp8, where it is not that of the profile's kernels.
     sync_point_band : float
         Extra relative width of the band for asynchronous speculation with sync points left.
     request_us : Constant
@@ -161,6 +182,8 @@ class Engine(Frozen):
     full_graph_kinds: tuple[StrategyKind, ...] = ()
     full_graph_pass_us: Constant | None = None
     draft_basis: Basis = "validated"
+    fuses_quantisation: bool = False
+    fp8_kv: Fp8Kv | None = None
     sync_point_band: NonNegative = 0.0
     request_us: Constant
     sampler: Sampler

@@ -59,29 +59,6 @@ def gains() -> list[Gain]:
     ]
 
 
-class Prefill(NamedTuple):
-    """One closed loop with uncached prompts: nominal lengths, users, times [s]."""
-
-    prompt_nominal: int
-    output_nominal: int
-    users: int
-    ttft_s: float
-    tpot_s: float
-
-
-def prefills() -> list[Prefill]:
-    return [
-        Prefill(
-            int(row["prompt_nominal"]),
-            int(row["output_nominal"]),
-            int(row["users"]),
-            float(row["ttft_ms"]) / 1e3,
-            float(row["tpot_ms"]) / 1e3,
-        )
-        for row in _table("inferencemax_h100.csv")
-    ]
-
-
 def _table(name: str) -> list[dict[str, str]]:
     with (Path(__file__).parent / "measured" / name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
 
+from calibration.validation import verify_attention
 from calibration.validation.case import Case
 from models.residuals import Residuals
 from models.strict_yaml import load_yaml
@@ -121,6 +122,8 @@ def predict(case: Case, band: bool = False, residuals: Residuals | None = None) 
     residuals : Residuals, optional
         What the band carries in place of the catalogue's residuals.
     """
+    if case.suite == "kernels":
+        return [Outcome(case, "time_s", case.measured["time_s"], verify_attention.of_case(case))]
     row = simulate(case, band, residuals)
     found = []
     for metric, measured in case.measured.items():

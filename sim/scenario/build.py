@@ -112,7 +112,13 @@ class Deployment:
     @property
     def kernels(self) -> Kernels:
         """Times of its kernels."""
-        return Kernels(self.accelerator, self.profile, self.kernel_table, self.kernel_backend)
+        return Kernels(
+            self.accelerator,
+            self.profile,
+            self.kernel_table,
+            self.kernel_backend,
+            engine=self.engine,
+        )
 
     def kv_budget(self, strategy: Strategy) -> KvBudget:
         """KV blocks left beside this strategy; ModelError if there is none."""
@@ -140,14 +146,14 @@ def build(scenario: Scenario) -> Deployment:
         For a profile file of the user's own that is wrong.
     """
     hardware, model, asked = scenario.hardware, scenario.model, scenario.engine
-    device = device_of(hardware)
-    accelerator, profile = device.accelerator, device.profile
     with blame("model.transformer"):
         target = catalog.transformer(model.transformer)
     with blame("engine.name"):
         engine = catalog.engine(asked.name)
     with blame("engine.constants"):
         engine = engine.with_constants(asked.constants)
+    device = device_of(hardware, engine.family)
+    accelerator, profile = device.accelerator, device.profile
     check_split(scenario.model, accelerator, profile, target)
     check_workload(scenario.workload)
     check_classes(scenario.slo, scenario.workload.streams)

@@ -9,14 +9,14 @@ from calibration.validation.case import Case, Suite
 
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": (),
-    "prefill": (),
+    "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
     "speculation": (
         "specdecode_bench_sglang",
         "vllm_blog",
         "medusa_vllm_v0",
         "single_stream",
     ),
-    "kernels": (),
+    "kernels": ("verify_attention",),
 }
 """Modules of this package, each with ``cases() -> list[Case]``."""
 
