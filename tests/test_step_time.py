@@ -212,8 +212,8 @@ def test_triton_takes_over_from_the_sort_at_eight_rows():
         # the CPU proposer: 15 us and 1.5 us a sequence
         ("vllm_0.15", NGRAM, 755 + 15 + 1.5 * 10),
         ("vllm_0.33", NGRAM, 0),
-        ("vllm_v0", PLAIN, 1440 + 280 * 10),
-        ("vllm_v0", MEDUSA(), 4840 + 824 * 10),
+        ("vllm_v0", PLAIN, 1400 + 253 * 10),
+        ("vllm_v0", MEDUSA(), 5112 + 660 * 10),
     ],
 )
 def test_host_time_of_ten_sequences(engine, strategy, expected):
@@ -285,7 +285,7 @@ def test_the_host_waits_for_sequences_that_finish_their_prompt_too():
         stepping(engine="vllm_v0").mixed(8, 0, 8, 0, 100, 100, 5000.0, finishing=f) for f in (0, 2)
     ]
     head = by_hand.head(10, 4096, 128256) - by_hand.head(8, 4096, 128256)
-    assert us(found[1] - found[0]) == pytest.approx(2 * 280 + head, rel=1e-9)
+    assert us(found[1] - found[0]) == pytest.approx(2 * 253 + head, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -107,10 +107,11 @@ def _scenario(row: Row) -> dict[str, Any]:
 
 
 def _strategy(row: Row) -> dict[str, Any]:
+    """A few requests alike: tau is that of the whole run."""
     kind = row["strategy"]
     shape = SHAPES[kind]
     if row["harness"] == "SGLang":
         shape = SGLANG_TREE
     elif kind == "lookahead" and row["transformer"] == "vicuna-13b":
         shape = LOOKAHEAD_13B
-    return {"kind": kind, **shape, "acceptance": {"tau": float(row["tau"])}}
+    return {"kind": kind, **shape, "acceptance": {"tau": float(row["tau"]), "spread": 0}}
