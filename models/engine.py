@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from models.schema import Basis, Constant, Frozen, ModelError, NonNegative, PositiveInt
 
@@ -66,6 +66,33 @@ class GraphRule(Frozen):
     decode_only_width: bool = False
 
 
+class TreeAttention(Frozen):
+    """Attention under a tree mask: ``mask_factor flops / (compute peak) + KV bytes / (memory bw)``.
+
+    Query rows (tokens x heads of a KV head) are computed in blocks: the smallest of ``block_rows``
+    that holds them all, else several of the largest. ``compute`` and ``memory`` are shares of the
+    bf16 peak rate and of the bandwidth under a causal mask. Every branch of a draft reads the
+    context for itself.
+    """
+
+    compute: Constant
+    memory: Constant
+    mask_factor: Constant
+    block_rows: tuple[PositiveInt, ...] = Field(min_length=1)
+
+    @field_validator("block_rows")
+    @classmethod
+    def _ascending(cls, rows: tuple[int, ...]) -> tuple[int, ...]:
+        if list(rows) != sorted(set(rows)):
+            raise ValueError("must ascend")
+        return rows
+
+    def padded_rows(self, rows: float) -> float:
+        """Query rows computed where ``rows`` of one KV head are asked for."""
+        block = next((block for block in self.block_rows if block >= rows), self.block_rows[-1])
+        return block * -(-rows // block)
+
+
 class Engine(Frozen):
     """One engine version.
 
@@ -90,6 +117,8 @@ class Engine(Frozen):
     full_graph_kinds : tuple of str
         Kinds whose whole draft phase runs in CUDA graphs: a pass then costs the host
         ``full_graph_pass_us``, and its layers have no floor.
+    tree_pass_us : Constant or None
+        More of a draft pass that grows a tree: its best nodes chosen, its kernels planned anew.
     draft_basis : str
         What the draft costs rest on.
     fuses_quantisation : bool
@@ -120,6 +149,8 @@ class Engine(Frozen):
         Activations and CUDA graphs of one GPU.
     tree_verify : bool
         Whether Medusa and EAGLE trees are verified; False: chains only.
+    tree_attention : TreeAttention or None
+        Kernels that verify trees; None: those that verify chains.
     medusa_rows : str
         Rows the Medusa heads run on: one a sequence, or every tree row.
     ngram_full_width : bool
@@ -147,6 +178,7 @@ class Engine(Frozen):
     sampling_us: Constant
     draft_pass_us: Constant
     draft_layer_us: Constant
+    tree_pass_us: Constant | None = None
     full_graph_kinds: tuple[StrategyKind, ...] = ()
     full_graph_pass_us: Constant | None = None
     draft_basis: Basis = "validated"
@@ -165,6 +197,7 @@ class Engine(Frozen):
     preemption: Literal["recompute", "swap", "never"] = "recompute"
     memory_reserve_bytes: Constant
     tree_verify: bool = False
+    tree_attention: TreeAttention | None = None
     medusa_rows: Literal["sequences", "tree"] = "sequences"
     ngram_full_width: bool = False
     max_num_seqs: dict[Literal["large", "small"], PositiveInt]

@@ -64,7 +64,9 @@ class StepTime:
         self._decode_body: list[float] = layers[self._decode_pad].tolist()
         self._mixed_body: list[float] = layers[self._mixed_pad].tolist()
         self._head: list[float] = total(head_parts(kernels, target, tp, rows)).tolist()
-        self._attention = Attention.of(kernels, target, deployed.kv, tp, self.width)
+        tree = deployed.engine.tree_attention if strategy.needs_tree else None
+        placed = kernels, target, deployed.kv, tp, self.width
+        self._attention = Attention.of_tree(*placed, tree) if tree else Attention.of(*placed)
         engine, weights = deployed.engine, deployed.weights
         sampler = engine.sampler
         self._draft_sampler = self._sampling(sampler.draft_s_per_logit.value)
@@ -110,6 +112,9 @@ class StepTime:
             return PassTime(draft.repeat, False, draft.rows, nothing, head.tolist(), *[0.0] * 7)
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
         pass_us, layer_us = engine.draft_us(self.strategy.kind)
+        branches = draft.rows if engine.tree_attention else 1
+        if self.strategy.needs_tree and engine.tree_pass_us is not None:
+            pass_us += engine.tree_pass_us.value
         pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
         width = self.width if draft.covers_prefill else draft.rows
         attention = Attention.of(kernels, net, self.deployed.kv, draft.tp, width)
@@ -119,8 +124,8 @@ class StepTime:
             draft.rows,
             body=total(parts)[pad].tolist(),
             head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
-            kv_s=attention.kv_s,
-            read_s=attention.read_s,
+            kv_s=branches * attention.kv_s,
+            read_s=branches * attention.read_s,
             query_s=attention.query_s,
             pair_s=attention.pair_s,
             token_s=attention.token_s,

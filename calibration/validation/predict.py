@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
 
 from calibration.validation import verify_attention
 from calibration.validation.case import Case
+from models.residuals import Residuals
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.progress import OnProgress
@@ -54,6 +56,8 @@ def metric_of(row: Row, metric: str) -> float | None:
     row : mapping
     metric : str
         ``ttft_s.mean`` and alike (any latency and statistic of a row), ``speedup``,
+        ``e2e_speedup`` (mean latency of plain decoding over that of the strategy at equal rate),
+        ``step_ratio`` (tau over speedup: a step of the strategy over one of plain decoding),
         ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
         or ``share.draft`` and alike: of a decode step at the mean batch.
 
@@ -67,6 +71,10 @@ def metric_of(row: Row, metric: str) -> float | None:
         return _share(row, detail)
     if name == "tok_per_s":
         return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
+    if name == "step_ratio":
+        return None if row["speedup"] is None else float(row["tau"] / row["speedup"])
+    if name == "e2e_speedup":
+        return _e2e_speedup(row)
     if name == "duration_s":
         return float(row["finished"]) / float(row["req_per_s"])
     value = row[name][detail] if detail else row[name]
@@ -84,19 +92,39 @@ def _share(row: Row, part: str) -> float | None:
     return float(own[part] / sum(parts.values()))
 
 
-def simulate(case: Case, band: bool = False) -> Row:
-    """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
+def _e2e_speedup(row: Row) -> float | None:
+    """None where either has no steady latency."""
+    latencies = [one["e2e_s"]["mean"] for one in (row["plain"], row)]
+    return None if None in latencies else float(latencies[0] / latencies[1])
+
+
+def simulate(case: Case, band: bool = False, residuals: Residuals | None = None) -> Row:
+    """Run the scenario of a case; the row of the strategy that was measured.
+
+    It has ``gpus`` besides, and ``plain``, the row of the first strategy.
+    """
     data = copy.deepcopy(dict(case.scenario))
     data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
-    document = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name))).document
-    return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
+    scenario = parse_scenario(load_yaml(to_yaml(data), case.name))
+    document = experiment.run(scenario, residuals=residuals).document
+    rows, gpus = document["rows"], document["scenario"]["hardware"]["gpus"]
+    return {**rows[-1], "gpus": gpus, "plain": rows[0]}
 
 
-def predict(case: Case, band: bool = False) -> list[Outcome]:
-    """Every figure of a case beside its prediction."""
+def predict(case: Case, band: bool = False, residuals: Residuals | None = None) -> list[Outcome]:
+    """Every figure of a case beside its prediction.
+
+    Parameters
+    ----------
+    case : Case
+    band : bool
+        Also simulate both ends of the band.
+    residuals : Residuals, optional
+        What the band carries in place of the catalogue's residuals.
+    """
     if case.suite == "kernels":
         return [Outcome(case, "time_s", case.measured["time_s"], verify_attention.of_case(case))]
-    row = simulate(case, band)
+    row = simulate(case, band, residuals)
     found = []
     for metric, measured in case.measured.items():
         predicted = metric_of(row, metric)
@@ -129,19 +157,20 @@ def with_tau(case: Case, tau: float) -> Case:
 
 
 def solve_tau(anchor: Case, most: float) -> float:
-    """Tau at which the simulated speedup of a case is the measured one.
+    """Tau at which the simulated speedup of a case, of its latency or rate, is the measured one.
 
     Parameters
     ----------
     anchor : Case
-        With ``speedup`` among its figures.
+        With ``speedup`` or ``e2e_speedup`` among its figures.
     most : float
         The most tokens a step its strategy can emit.
     """
-    target = anchor.measured["speedup"]
+    metric = next(name for name in anchor.measured if name.endswith("speedup"))
+    target = anchor.measured[metric]
 
     def off(tau: float) -> float:
-        got = metric_of(simulate(with_tau(anchor, tau)), "speedup")
+        got = metric_of(simulate(with_tau(anchor, tau)), metric)
         return (got or 0.0) - target
 
     lo, hi = 1.02, most - 0.02
@@ -165,6 +194,9 @@ def solved(cases: Sequence[Case]) -> list[Case]:
     return [with_tau(case, tau) for case in cases]
 
 
+Group = Callable[[Sequence[Case], bool], list[Outcome]]
+
+
 def _predict_group(cases: Sequence[Case], band: bool) -> list[Outcome]:
     ready = solved(cases) if cases[0].anchor else cases
     return [outcome for case in ready for outcome in predict(case, band)]
@@ -175,7 +207,7 @@ def predict_all(
     band: bool = False,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
-    group: Callable[[Sequence[Case], bool], list[Outcome]] = _predict_group,
+    group: Group = _predict_group,
 ) -> list[Outcome]:
     """Predict many cases, side by side; the outcomes come in the order of the cases.
 
@@ -191,25 +223,64 @@ def predict_all(
     group : callable
         What predicts cases of one anchor.
     """
+    cases = list(cases)
+    done: list[Outcome] = []
+    for outcomes in predicted(cases, band, jobs, group):
+        done += outcomes
+        if on_progress:
+            names = {outcome.case.name for outcome in done}
+            on_progress(outcomes[0].case.name, len(names), len(cases))
+    return in_order(cases, done)
+
+
+def in_order(cases: Iterable[Case], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Outcomes in the order of their cases, whichever was predicted first."""
+    place = {case.name: index for index, case in enumerate(cases)}
+    return sorted(outcomes, key=lambda outcome: place[outcome.case.name])
+
+
+def predicted(
+    cases: Iterable[Case],
+    band: bool = False,
+    jobs: int | None = None,
+    group: Group = _predict_group,
+) -> Generator[list[Outcome], None, None]:
+    """Outcomes of the cases of one anchor after another, as they are complete.
+
+    Parameters
+    ----------
+    cases, band, jobs, group
+        As in ``predict_all``. Where the caller stops, what is on the way is given up.
+    """
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.anchor or case.name, []).append(case)
-    total, done = sum(map(len, groups.values())), 0
-    found: dict[str, list[Outcome]] = {}
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1:
-        for name, members in groups.items():
-            found[name] = group(members, band)
-            done += len(members)
-            if on_progress:
-                on_progress(name, done, total)
-        return [outcome for name in groups for outcome in found[name]]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(group, members, band): name for name, members in groups.items()}
+    jobs = min(jobs or os.cpu_count() or 1, len(groups))
+    if jobs <= 1:
+        for members in groups.values():
+            yield group(members, band)
+        return
+    before = set(active_children())
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _deaf_to_ctrl_c)
+    try:
+        waiting = [pool.submit(group, members, band) for members in groups.values()]
         for future in as_completed(waiting):
-            name = waiting[future]
-            found[name] = future.result()
-            done += len(groups[name])
-            if on_progress:
-                on_progress(name, done, total)
-    return [outcome for name in groups for outcome in found[name]]
+            yield future.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(active_children()) - before:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _deaf_to_ctrl_c() -> None:
+    """A terminal sends Ctrl-C to workers too; only who started them answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def replayed(case: Case) -> Case:
+    """The case with a scenario that is simulated alike by itself: every request counts."""
+    data = copy.deepcopy(dict(case.scenario))
+    return replace(case, scenario={**data, "run": {"warmup": 0, **data.get("run", {})}})

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from calibration.validation.groups import family_of
 from calibration.validation.predict import Outcome
 
 MARGIN = 0.05
@@ -19,9 +20,10 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``case``, ``suite``, ``origin``, ``metric``, a column a label, ``measured``,
-        ``predicted``, ``lo``, ``hi``, ``basis``, ``tau``, ``relative`` (predicted / measured - 1),
-        ``reading`` (relative), ``acceptance``, ``scored``, ``in_sample``.
+        Columns ``case``, ``suite``, ``origin``, ``metric``, a column a label, ``family`` of the
+        strategy, ``measured``, ``predicted``, ``lo``, ``hi``, ``basis``, ``tau``, ``relative``
+        (predicted / measured - 1), ``reading`` (relative), ``acceptance``, ``scored``,
+        ``in_sample``.
     """
     return pd.DataFrame(
         [
@@ -31,6 +33,7 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
                 "origin": case.origin,
                 "metric": outcome.metric,
                 **case.labels,
+                "family": family_of(case.scenario["strategies"][-1]),
                 "measured": outcome.measured,
                 "predicted": outcome.predicted,
                 "lo": outcome.lo,
@@ -78,6 +81,23 @@ def _summary(group: pd.DataFrame) -> dict[str, float]:
 
 def sides(frame: pd.DataFrame, margin: float = MARGIN) -> pd.Series:
     """Whether each speedup farther than ``margin`` from 1 is predicted on the right side of it."""
-    told = frame[frame["scored"] & (frame["metric"] == "speedup")]
+    told = frame[frame["scored"] & frame["metric"].str.endswith("speedup")]
     told = told[(told["measured"] - 1).abs() > margin].dropna(subset=["predicted"])
     return (told["predicted"] > 1) == (told["measured"] > 1)
+
+
+def coverage(frame: pd.DataFrame) -> dict[str, float]:
+    """How many figures have a band, how many lie ``inside`` it, and its median relative width.
+
+    A figure read off a picture is inside where its reading error reaches into the band.
+    """
+    known = frame.dropna(subset=["predicted", "lo", "hi"])
+    lo, hi, measured = (known[name].to_numpy(float) for name in ("lo", "hi", "measured"))
+    slack = measured * known["reading"].to_numpy(float)
+    inside = (lo <= measured + slack) & (measured - slack <= hi)
+    width = (hi - lo) / known["predicted"].to_numpy(float)
+    return {
+        "banded": len(known),
+        "inside": int(inside.sum()),
+        "width": float(np.median(width)) if len(width) else np.nan,
+    }

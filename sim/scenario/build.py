@@ -12,6 +12,7 @@ from models.kernel_table import KernelTable
 from models.kernels import Backend, Kernels
 from models.kv_memory import KvBudget, kv_budget
 from models.profile import Profile
+from models.residuals import Residuals
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
 from models.transformer import Transformer
@@ -39,6 +40,8 @@ class Deployment:
     ----------
     profile_basis : str
         ``validated`` when the constants were measured on this GPU, else ``extrapolated``.
+    residuals : Residuals
+        Errors seen against real runs, which the bands carry.
     kernel_table : KernelTable or None
         Measured rows of this GPU, where they are wanted.
     kernel_backend : str
@@ -64,6 +67,7 @@ class Deployment:
     engine: Engine
     profile: Profile
     profile_basis: Basis
+    residuals: Residuals
     kernel_table: KernelTable | None
     kernel_backend: Backend
     weights: Dtype
@@ -163,6 +167,7 @@ def build(scenario: Scenario) -> Deployment:
         engine=engine,
         profile=profile,
         profile_basis=device.basis,
+        residuals=catalog.residuals(),
         kernel_table=device.table,
         kernel_backend=hardware.kernels,
         weights=model.weights,

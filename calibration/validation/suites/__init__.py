@@ -10,7 +10,12 @@ from calibration.validation.case import Case, Suite
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": (),
     "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
-    "speculation": (),
+    "speculation": (
+        "specdecode_bench_sglang",
+        "vllm_blog",
+        "medusa_vllm_v0",
+        "single_stream",
+    ),
     "kernels": ("verify_attention",),
 }
 """Modules of this package, each with ``cases() -> list[Case]``."""
