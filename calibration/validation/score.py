@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
+from calibration.validation.case import Case
 from calibration.validation.groups import family_of
 from calibration.validation.predict import Outcome
 
@@ -33,7 +34,7 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
                 "origin": case.origin,
                 "metric": outcome.metric,
                 **case.labels,
-                "family": family_of(case.scenario["strategies"][-1]),
+                "family": _family(case),
                 "measured": outcome.measured,
                 "predicted": outcome.predicted,
                 "lo": outcome.lo,
@@ -50,6 +51,12 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
             for case in (outcome.case,)
         ]
     )
+
+
+def _family(case: Case) -> str:
+    """Empty where a kernel was timed, not a strategy."""
+    strategies = case.scenario.get("strategies")
+    return family_of(strategies[-1]) if strategies else ""
 
 
 def errors(frame: pd.DataFrame, by: Sequence[str] = ("metric",)) -> pd.DataFrame:
