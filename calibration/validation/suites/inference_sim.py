@@ -18,6 +18,9 @@ MAX_MODEL_LEN = 4096
 UTILISATION = 0.9
 """Where a row states none, its KV blocks are those of this share."""
 
+ROUNDS_BEFORE = 5
+"""Rounds of the prompts sent ahead of a stage that finds them cached; they are not measured."""
+
 STATISTICS = ("mean", "p50", "p90", "p99")
 TAIL = "ttft_s.p99"
 """Shown without a score: cold starts and kernels compiled on the way make it."""
@@ -68,8 +71,8 @@ def _measured(row: dict[str, str]) -> dict[str, float]:
 def _scenario(row: dict[str, str]) -> dict[str, Any]:
     rate, prompts = float(row["rate_per_s"]), int(row["prompts"])
     requests = round(rate * float(row["duration_s"]))
-    # Later stages find the prompts in the cache: one round of them goes before what is measured.
-    before = prompts if int(row["stage"]) else 0
+    # Stages after the first find the prompts in the cache.
+    before = ROUNDS_BEFORE * prompts if int(row["stage"]) else 0
     requests += before
     return {
         "hardware": {"gpu": "h100_sxm"},
