@@ -89,15 +89,22 @@ class StepTime:
         return padded(sizes, self._tokens)
 
     def _sampling(self, s_per_logit: float) -> list[float]:
-        """Time to filter 0, 1, ... rows of logits [s]; few rows may take another kernel."""
+        """Time to filter 0, 1, ... rows of logits [s]; few or many rows may take other kernels."""
         rows = np.arange(self._rows)
         if not self.deployed.top_p:
             return [0.0] * self._rows
         sampler, vocab = self.deployed.engine.sampler, self.deployed.target.vocab
         rate = np.full(self._rows, s_per_logit)
+        sorted_below = sampler.many_rows
         if sampler.small_batch_s_per_logit is not None:
-            rate[rows < sampler.small_batch_rows] = sampler.small_batch_s_per_logit.value
-        table: list[float] = (rows * vocab * rate).tolist()
+            sorted_below = sampler.small_batch_rows
+            rate[rows < sorted_below] = sampler.small_batch_s_per_logit.value
+        if sampler.many_s_per_logit is not None:
+            rate[rows >= sampler.many_rows] = sampler.many_s_per_logit.value
+        seconds = rows * vocab * rate
+        if sampler.sort_fixed_us is not None:
+            seconds[1:sorted_below] += sampler.sort_fixed_us.value * US
+        table: list[float] = seconds.tolist()
         return table
 
     def _pass_time(self, draft: DraftPass) -> PassTime:

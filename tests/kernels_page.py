@@ -144,7 +144,7 @@ def datasheet(fitted: dict[str, command.Fitted]) -> Lines:
 
 def whole_steps() -> Lines:
     """Errors of the step by model, and of all stages."""
-    stages = open_loop.read_stages(MEASURED / "vllm_h100.csv")
+    stages = open_loop.stages()
     accelerator = catalog.hardware(DRAWN)
     kernels = Kernels(accelerator, catalog.profile(accelerator.profile))
     found = open_loop.errors(stages, kernels)
@@ -171,7 +171,7 @@ def scored(found: Sequence[open_loop.Error]) -> Sequence[str]:
 
 def back_ends() -> Lines:
     """The same stages by where the times of kernels come from."""
-    stages = open_loop.read_stages(MEASURED / "vllm_h100.csv")
+    stages = open_loop.stages()
     accelerator = catalog.hardware(DRAWN)
     (one,) = (one for one in shipped() if one.name == DRAWN)
     with tempfile.TemporaryDirectory() as folder:
