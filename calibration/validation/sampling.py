@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from calibration.validation.suites.rows import read
+
+Floats = NDArray[np.float64]
 
 ROWS = "kernels/full_sort_h100.csv"
 MANY_ROWS = 128
@@ -42,13 +45,14 @@ def fit() -> Sort:
     few = rows < MANY_ROWS
     rates = seconds[~few] / logits[~few]
 
-    def off(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> np.ndarray:  # type: ignore[type-arg]
+    def off(values: Floats) -> Floats:
         found = values[0] * 1e-6 + values[1] * 1e-9 * logits[few]
         return np.asarray(np.log(found / seconds[few]))
 
     best = least_squares(off, (100.0, 0.2), loss="soft_l1", f_scale=SCALE)
+    jacobian: Floats = np.asarray(best.jac)
     variance = 2 * best.cost / (few.sum() - 2)
-    se = np.sqrt(np.diag(np.linalg.inv(best.jac.T @ best.jac)) * variance)
+    se = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance)
     return Sort(
         Cost(float(best.x[0]), float(se[0])),
         Cost(float(best.x[1]) * 1e-9, float(se[1]) * 1e-9),
