@@ -128,6 +128,9 @@ def datasheet(fitted: dict[str, command.Fitted]) -> Lines:
         decodes = [profile.attention.get(kv) for profile in profiles]
         for name in ("memory", "launch_us"):
             note(f"decode attention {kv} {name}", [one and getattr(one, name) for one in decodes])
+        for name in ("memory", "launch_us"):
+            larges = [one and one.large and getattr(one.large, name) for one in decodes]
+            note(f"decode attention {kv} {name}, much read", larges)
     prompts = [profile.prefill_attention for profile in profiles]
     note("prefill attention compute", [one.compute for one in prompts])
     note("prefill attention memory", [one.memory for one in prompts])
