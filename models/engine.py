@@ -42,12 +42,18 @@ class Sampler(Frozen):
 
     ``draft_s_per_logit`` prices the rows of drafted tokens where another kernel handles them;
     with ``bonus_with_drafts`` that kernel also takes the other rows of a speculating sequence.
+    Below ``small_batch_rows`` rows are sorted, at a rate of their own; ``sort_fixed_us`` is what a
+    sort of fewer than ``many_rows`` rows takes besides, and ``many_s_per_logit`` the rate from
+    there on, where each row is sorted by itself.
     """
 
     s_per_logit: Constant
     draft_s_per_logit: Constant
     small_batch_s_per_logit: Constant | None = None
     small_batch_rows: int = Field(default=0, ge=0)
+    sort_fixed_us: Constant | None = None
+    many_s_per_logit: Constant | None = None
+    many_rows: int = Field(default=128, ge=1)
     bonus_with_drafts: bool = False
 
 

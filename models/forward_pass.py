@@ -6,6 +6,7 @@ evaluated once for every count and then costs two look-ups.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -113,13 +114,16 @@ def padded(sizes: Sequence[int], count: int) -> NDArray[np.int64]:
 class Attention:
     """Context-dependent time of a pass.
 
-    ``max(kv_s ctx, query_s query_ctx) + read_s ctx + pair_s pairs + token_s prompt tokens``:
-    ``kv_s`` or ``read_s`` reads one context token's KV once a step however many query tokens attend
+    ``max(kv(ctx), query_s query_ctx) + read_s ctx + pair_s pairs + token_s prompt tokens`` with
+    ``kv(ctx) = min(kv_s ctx, far_s + far_kv_s ctx)``: ``kv_s``, or where much is read ``far_kv_s``,
+    or ``read_s`` reads one context token's KV once a step however many query tokens attend
     to it, behind arithmetic or before it; ``query_s`` and ``pair_s`` compute one (query, context)
     pair, of a sequence that decodes and of a prompt; ``token_s`` streams a prompt token.
     """
 
     kv_s: float
+    far_s: float
+    far_kv_s: float
     read_s: float
     query_s: float
     pair_s: float
@@ -129,12 +133,15 @@ class Attention:
     def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int, width: int) -> Attention:
         """Attention of all layers of ``net`` at ``width`` query tokens a sequence."""
         hidden, before = kernels.kv_read_s(net, kv, tp), kernels.verify_read_s(net, kv, tp)
+        far_s, far = kernels.large_read_s(net, kv, tp) or (0.0, hidden)
         if width == 1 or before is None:
             before = 0.0
         else:
-            hidden = 0.0
+            hidden = far_s = far = 0.0
         return cls(
             net.layers * hidden,
+            net.layers * far_s,
+            net.layers * far,
             net.layers * before,
             net.layers * kernels.verify_pair_s(net, tp),
             net.layers * kernels.pair_s(net, tp),
@@ -163,14 +170,27 @@ class Attention:
         return cls(0.0, both, 0.0, usual.pair_s, usual.token_s)
 
     def slope(self, width: int) -> float:
-        """Seconds a context token, at ``width`` query tokens a sequence."""
+        """Seconds a context token, at ``width`` query tokens a sequence, where little is read."""
         return max(self.kv_s, self.query_s * width) + self.read_s
+
+    def far(self, width: int) -> tuple[float, float, float] | None:
+        """Context tokens from which a step reads much; then the fixed time, and that of a token.
+
+        None where arithmetic outlasts reading only where much is read: then it is no line.
+        """
+        query_s, gain = self.query_s * width, self.kv_s - self.far_kv_s
+        if gain <= 0 or query_s >= self.kv_s:
+            return math.inf, 0.0, 0.0
+        if query_s > self.far_kv_s:
+            return None
+        return self.far_s / gain, self.far_s, self.far_kv_s + self.read_s
 
     def seconds(
         self, ctx: float, query_ctx: float, pairs: float = 0.0, prompt_tokens: float = 0.0
     ) -> float:
         """Time for contexts ``ctx``, sum of width x context, prefill pairs and tokens [s]."""
-        decode = max(self.kv_s * ctx, self.query_s * query_ctx) + self.read_s * ctx
+        kv = min(self.kv_s * ctx, self.far_s + self.far_kv_s * ctx)
+        decode = max(kv, self.query_s * query_ctx) + self.read_s * ctx
         return decode + self.pair_s * pairs + self.token_s * prompt_tokens
 
 

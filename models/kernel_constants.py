@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from models.schema import Constant, Frozen, PositiveInt
+from models.schema import Constant, Frozen, ModelError, PositiveInt
 
 HIGHEST_SHARE = 10.0
 """Shares of a datasheet pass 1 where data was found in a cache, but not by an order."""
@@ -87,11 +87,30 @@ class GemmConstants(Frozen):
     tile: Tiles | None = None
 
 
-class AttentionConstants(Frozen):
-    """Decode attention of one layer: ``launch_us + KV bytes / (memory bandwidth)``."""
+class LargeReads(Frozen):
+    """Decode attention that reads much: more time to fill the device, then a higher rate."""
 
     memory: Share
     launch_us: Least
+
+
+class AttentionConstants(Frozen):
+    """Decode attention of one layer: ``launch_us + KV bytes / (memory bandwidth)``.
+
+    With ``large`` the lesser of that and the same with its constants.
+    """
+
+    memory: Share
+    launch_us: Least
+    large: LargeReads | None = None
+
+    @model_validator(mode="after")
+    def _large_pays_later(self) -> AttentionConstants:
+        for name in ("memory", "launch_us"):
+            least = getattr(self, name).value
+            if self.large is not None and getattr(self.large, name).value <= least:
+                raise ModelError(f"must be above {least:g}, that of small reads", f"large.{name}")
+        return self
 
 
 class PrefillAttentionConstants(Frozen):

@@ -241,6 +241,17 @@ class Kernels:
             return share * self._kv_s(self.profile.attention["bf16"].memory, net, "bf16", tp)
         return self._kv_s(self.profile.attention[kv].memory, net, kv, tp)
 
+    def large_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> tuple[float, float] | None:
+        """What much KV takes beyond the launch, and each context token of it [s]; None: the same.
+
+        Reading takes the lesser of this and ``kv_read_s`` a token.
+        """
+        fitted = self.profile.attention[kv]
+        if fitted.large is None:
+            return None
+        later_s = (fitted.large.launch_us.value - fitted.launch_us.value) * US
+        return later_s, self._kv_s(fitted.large.memory, net, kv, tp)
+
     def verify_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float | None:
         """The same for several query tokens, where arithmetic does not hide it; None: it does."""
         verify = self.profile.verify_attention

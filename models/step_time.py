@@ -77,7 +77,12 @@ class StepTime:
             self._pass_time(draft) for draft in strategy.draft_passes(target, engine, weights, tp)
         ]
         self._host = self._host_table()
-        self._decode = [self._affine(n) for n in range(deployed.max_num_seqs + 1)]
+        drafts = sum(draft.slope(self.width) for draft in self._passes)
+        far = self._attention.far(self.width)
+        self._slope = self._attention.slope(self.width) + drafts
+        self._turn, self._far_s, self._far_slope = far or (0.0, 0.0, 0.0)
+        self._far_slope += drafts
+        self._decode = [self._start(n, far is not None) for n in range(deployed.max_num_seqs + 1)]
 
     def _padding(self, decode_only: bool) -> NDArray[np.int64]:
         deployed = self.deployed
@@ -91,15 +96,22 @@ class StepTime:
         return padded(sizes, self._tokens)
 
     def _sampling(self, s_per_logit: float) -> list[float]:
-        """Time to filter 0, 1, ... rows of logits [s]; few rows may take another kernel."""
+        """Time to filter 0, 1, ... rows of logits [s]; few or many rows may take other kernels."""
         rows = np.arange(self._rows)
         if not self.deployed.top_p:
             return [0.0] * self._rows
         sampler, vocab = self.deployed.engine.sampler, self.deployed.target.vocab
         rate = np.full(self._rows, s_per_logit)
+        sorted_below = sampler.many_rows
         if sampler.small_batch_s_per_logit is not None:
-            rate[rows < sampler.small_batch_rows] = sampler.small_batch_s_per_logit.value
-        table: list[float] = (rows * vocab * rate).tolist()
+            sorted_below = sampler.small_batch_rows
+            rate[rows < sorted_below] = sampler.small_batch_s_per_logit.value
+        if sampler.many_s_per_logit is not None:
+            rate[rows >= sampler.many_rows] = sampler.many_s_per_logit.value
+        seconds = rows * vocab * rate
+        if sampler.sort_fixed_us is not None:
+            seconds[1:sorted_below] += sampler.sort_fixed_us.value * US
+        table: list[float] = seconds.tolist()
         return table
 
     def _pass_time(self, draft: DraftPass) -> PassTime:
@@ -146,15 +158,13 @@ class StepTime:
         table: list[float] = (US * (step + fixed + sequences)).tolist()
         return table
 
-    def _affine(self, n: int) -> tuple[float, float] | None:
-        """(a, b) with ``decode(n, ctx) = a + b ctx`` for every ctx; None where a floor may bind."""
-        if n * self.width >= self._tokens:
+    def _start(self, n: int, lines: bool) -> float | None:
+        """Step of ``n`` sequences of no context; None where contexts may not add by a line."""
+        if not lines or n * self.width >= self._tokens:
             return None
         if any(draft.floor_binds(n, self.width) for draft in self._passes):
             return None
-        slope = self._attention.slope(self.width)
-        slope += sum(draft.slope(self.width) for draft in self._passes)
-        return self._full_width(n, 0.0), slope
+        return self._full_width(n, 0.0)
 
     def _full_width(self, n: int, ctx: float) -> float:
         tokens, query_ctx = n * self.width, self.width * ctx
@@ -164,10 +174,12 @@ class StepTime:
 
     def decode(self, n: int, ctx: int) -> float:
         """Step of ``n`` sequences at full width whose contexts sum to ``ctx``, no prefill [s]."""
-        affine = self._decode[n]
-        if affine is None:
+        start = self._decode[n]
+        if start is None:
             return self._full_width(n, ctx)
-        return affine[0] + affine[1] * ctx
+        if ctx > self._turn:
+            return start + self._far_s + self._far_slope * ctx
+        return start + self._slope * ctx
 
     def mixed(
         self,

@@ -250,11 +250,16 @@ def _shapes(config: dict[str, Any], name: str, source: str) -> dict[str, Any]:
         "experts": experts,
         "experts_per_token": size("num_experts_per_tok", 0) if experts else 0,
         "expert_intermediate": expert_width if experts else 0,
-        "shared_experts": size("n_shared_experts", 0) if experts else 0,
+        "shared_experts": size("n_shared_experts", _shared(config)) if experts else 0,
         "dense_layers": size("first_k_dense_replace", 0) if experts else 0,
         "mtp_layers": size("num_nextn_predict_layers", 0),
         "source": source,
     }
+
+
+def _shared(config: dict[str, Any]) -> int:
+    """Shared experts of an architecture whose configuration does not count them."""
+    return int(str(config.get("model_type")) in _ONE_SHARED)
 
 
 def _size(config: dict[str, Any], key: str, default: int | None, source: str) -> int:
@@ -273,6 +278,7 @@ def _size(config: dict[str, Any], key: str, default: int | None, source: str) ->
 _LARGEST = 10**9
 _WIDTH = "intermediate_size"
 _EXPERT_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
+_ONE_SHARED = frozenset({"llama4_text"})
 _QK_NORM = frozenset({"qwen3", "qwen3_moe"})
 _HF_KEYS = {
     "kv_heads": "num_key_value_heads",

@@ -129,6 +129,9 @@ def datasheet(fitted: dict[str, command.Fitted]) -> Lines:
         decodes = [profile.attention.get(kv) for profile in profiles]
         for name in ("memory", "launch_us"):
             note(f"decode attention {kv} {name}", [one and getattr(one, name) for one in decodes])
+        for name in ("memory", "launch_us"):
+            larges = [one and one.large and getattr(one.large, name) for one in decodes]
+            note(f"decode attention {kv} {name}, much read", larges)
     prompts = [profile.prefill_attention for profile in profiles]
     note("prefill attention compute", [one.compute for one in prompts])
     note("prefill attention memory", [one.memory for one in prompts])
@@ -145,7 +148,7 @@ def datasheet(fitted: dict[str, command.Fitted]) -> Lines:
 
 def whole_steps() -> Lines:
     """Errors of the step by model, and of all stages."""
-    stages = open_loop.read_stages(MEASURED / "vllm_h100.csv")
+    stages = open_loop.stages()
     accelerator = catalog.hardware(DRAWN)
     kernels = Kernels(accelerator, catalog.profile(accelerator.profile))
     found = open_loop.errors(stages, kernels)
@@ -172,7 +175,7 @@ def scored(found: Sequence[open_loop.Error]) -> Sequence[str]:
 
 def back_ends() -> Lines:
     """The same stages by where the times of kernels come from."""
-    stages = open_loop.read_stages(MEASURED / "vllm_h100.csv")
+    stages = open_loop.stages()
     accelerator = catalog.hardware(DRAWN)
     (one,) = (one for one in shipped() if one.name == DRAWN)
     with tempfile.TemporaryDirectory() as folder:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibration.validation.suites.rows import read
 from sim import experiment
 from sim.scenario.load import ScenarioFile, load_scenario
 
@@ -37,19 +38,41 @@ class Gain(NamedTuple):
 
 
 def stages() -> list[Stage]:
-    """Those stages that a scenario file replays."""
+    """Those load stages that a point of a scenario file replays."""
+    rows = {_key(row): [] for row in read("serving/vllm_0.15.csv")}
+    for row in read("serving/vllm_0.15.csv"):
+        rows[_key(row)].append(row)
     return [
         Stage(
-            row["scenario"],
+            path.stem,
             float(row["rate_per_s"]),
             int(row["max_num_batched_tokens"]),
-            float(row["ttft_ms"]) / 1e3,
-            float(row["tpot_ms"]) / 1e3,
-            float(row["e2e_ms"]) / 1e3,
+            float(row["ttft_mean_ms"]) / 1e3,
+            float(row["tpot_mean_ms"]) / 1e3,
+            float(row["e2e_mean_ms"]) / 1e3,
         )
-        for row in _table("vllm_h100.csv")
-        if row["scenario"]
+        for path in sorted(SCENARIOS.glob("vllm_*.yaml"))
+        for point in load(path.stem).points
+        for row in rows.get(_asked(point.scenario), [])
     ]
+
+
+def _key(row: dict[str, str]) -> tuple[Any, ...]:
+    return (
+        (row["model"], int(row["tp"]), float(row["rate_per_s"])),
+        (int(row["prompt_tokens"]), int(row["output_tokens"])),
+        (int(row["max_num_batched_tokens"]), float(row["gpu_memory_utilization"] or 0.9)),
+    )
+
+
+def _asked(scenario: Any) -> tuple[Any, ...]:
+    model, engine, workload = scenario.model, scenario.engine, scenario.workload
+    stream = workload.streams[0]
+    return (
+        (model.transformer, model.tp, workload.arrivals.rate_per_s),
+        (stream.prompt_tokens.value, stream.output_tokens.value),
+        (engine.max_num_batched_tokens, engine.gpu_memory_utilization),
+    )
 
 
 def gains() -> list[Gain]:

@@ -34,6 +34,7 @@ PUBLISHED = {
     "vicuna-7b": 6.738,
     "vicuna-13b": 13.02,
     "vicuna-33b": 32.53,
+    "llama-4-scout": 109,
     "llama-68m": 0.068,
     "llama-160m": 0.162,
     "smollm2-135m": 0.1345,

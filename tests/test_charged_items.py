@@ -162,8 +162,8 @@ def test_every_verified_row_is_sampled():
     sampler = case.deployment.engine.sampler
     bonus_only = sampler.model_copy(update={"draft_s_per_logit": ZERO})
     charged, free = case.forecast(), case.forecast(sampler=bonus_only)
-    # 32 x 3 rows of 128256 logits at .215 ns are 2.6 ms of a step near 14 ms
-    assert 1.15 < charged.tpot_s / free.tpot_s < 1.3
+    # sorting 27 x 2 rows of 128256 logits at .152 ns, and .159 ms: 1.2 ms of a step near 10 ms
+    assert 1.1 < charged.tpot_s / free.tpot_s < 1.3
 
 
 def test_every_pass_is_launched():

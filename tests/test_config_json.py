@@ -47,6 +47,15 @@ def test_an_impossible_shape_names_file_and_field(
     assert len(str(caught.value)) < len(str(file)) + 100
 
 
+def test_llama_4_has_a_shared_expert_that_its_configuration_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "scout.json"
+    experts = {"num_local_experts": 16, "num_experts_per_tok": 1}
+    for kind, shared in (("llama4_text", 1), ("mixtral", 0)):
+        text = {**LLAMA, **experts, "model_type": kind}
+        file.write_text(json.dumps({"text_config": text}), "utf-8")
+        assert catalog.transformer(str(file)).shared_experts == shared
+
+
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000, "{", "\xff", ""])
 def test_what_is_no_json_is_named(text: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.json"

@@ -1,27 +1,27 @@
-"""Step time alone against the 53 load stages of tests/measured/vllm_h100.csv.
+"""Step time alone against the 53 load stages of calibration/data/serving/vllm_0.15.csv.
 
 Repeated real runs differ by 2-6 % among themselves.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import kernels_page
 import pytest
 
-from calibration.validation.open_loop import Stage, errors, read_stages, score, step_s
+from calibration.validation import open_loop
+from calibration.validation import score as scoring
+from calibration.validation.open_loop import Stage, errors, score, step_s
 from models import catalog
 from models.kernels import Kernels
 
-MEASURED = Path(__file__).parent / "measured" / "vllm_h100.csv"
 BLOCK = 16
 
 
 @pytest.fixture(scope="module")
 def stages() -> list[Stage]:
-    return read_stages(MEASURED)
+    return open_loop.stages()
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,19 @@ def test_no_model_hides_behind_the_others(found):
     for name in models_of(error.stage for error in found):
         of_model = score(error for error in found if error.stage.transformer == name)
         assert of_model.mape <= 0.04, (name, of_model)
+
+
+def test_errors_of_the_step_stand_beside_those_of_latencies(found):
+    frame = open_loop.table()
+    assert set(frame["metric"]) == {"step_s"} and frame["scored"].all()
+    assert not frame["in_sample"].any()
+    assert frame["relative"].tolist() == pytest.approx([error.relative for error in found])
+    runs = [case.rsplit("-", 1)[-1] for case in frame["case"]]
+    assert runs == [str(error.stage.stage) for error in found]
+    summed = scoring.errors(frame).iloc[0]
+    together = score(found)
+    assert summed["mape"] == pytest.approx(together.mape)
+    assert summed["bias"] == pytest.approx(together.bias)
 
 
 def test_scores_are_those_of_the_errors():

@@ -16,6 +16,7 @@ from models.gemm import US
 from models.hardware import Accelerator
 from models.kernel_table import COLUMNS, KernelTable
 from models.kernels import Kernels
+from models.kv_reads import kv_read_s
 from models.profile import Profile
 from models.schema import Dtype, KvDtype
 from models.transformer import Transformer
@@ -92,8 +93,8 @@ def _layer(
         return np.zeros(0), np.zeros(0)
     closed = Kernels(accelerator, profile, backend="roofline")
     constants = profile.attention[kv]
-    bandwidth = constants.memory.value * accelerator.memory_bandwidth_bytes_per_s
-    read = column(decode, "bytes") / bandwidth + constants.launch_us.value * US
+    bandwidth = accelerator.memory_bandwidth_bytes_per_s
+    read = kv_read_s(constants, column(decode, "bytes"), bandwidth) + constants.launch_us.value * US
     return (
         matmuls + column(decode, "time_s"),
         _rest(closed, net, tp, dtype, kv, decode) + read,

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from models.gemm import US, gemm_s
 from models.hardware import Accelerator
 from models.kernels import Kernels
+from models.kv_reads import kv_read_s
 from models.profile import Profile
 from models.schema import Dtype
 
@@ -63,13 +64,15 @@ def _attention(rows: pd.DataFrame, profile: Profile, accelerator: Accelerator) -
     Verification also does both where the profile says so.
     """
     fitted = profile.attention
-    memory = rows["kv_dtype"].map({kv: constants.memory.value for kv, constants in fitted.items()})
     launch = rows["kv_dtype"].map({kv: c.launch_us.value for kv, c in fitted.items()})
     bandwidth, peak = accelerator.memory_bandwidth_bytes_per_s, accelerator.peak_flops["bf16"]
     prefill = profile.prefill_attention
     own = profile.verify_attention and profile.verify_attention.compute
     verify_compute = own or prefill.compute
-    read_s = rows["bytes"] / (memory * bandwidth)
+    read_s = pd.Series(np.nan, index=rows.index)
+    for kv, constants in fitted.items():
+        which = rows["kv_dtype"] == kv
+        read_s[which] = kv_read_s(constants, rows.loc[which, "bytes"], bandwidth)
     verify_s = rows["flops"] / (verify_compute.value * peak)
     if profile.verify_attention is None or profile.verify_attention.memory is None:
         verify_s = verify_s.where(verify_s > read_s, read_s)

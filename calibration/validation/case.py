@@ -36,6 +36,10 @@ class Case:
         Metric to the absolute error of reading it off a picture, same unit.
     fitted : tuple of str
         Constants of the engine these figures were used to fit: in-sample for them.
+    fitted_metrics : tuple of str
+        The figures those were fitted to; empty: all.
+    shown : tuple of str
+        Figures that are shown without a score, such as tails the model promises nothing about.
     acceptance : str
         Where the acceptance of its drafts comes from: ``traces`` of this very run's models and
         data, its own ``batch 1`` point, ``published`` beside the figure, or ``assumed``.
@@ -55,9 +59,19 @@ class Case:
     measured: Mapping[str, float]
     reading: Mapping[str, float] = field(default_factory=dict)
     fitted: tuple[str, ...] = ()
+    fitted_metrics: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
     acceptance: Acceptance = "none"
     anchor: str = ""
     unscored: str = ""
+
+    def scores(self, metric: str) -> bool:
+        """Whether a figure counts."""
+        return not self.unscored and self.name != self.anchor and metric not in self.shown
+
+    def in_sample(self, metric: str) -> bool:
+        """Whether constants were fitted to a figure."""
+        return bool(self.fitted) and metric in (self.fitted_metrics or self.measured)
 
     def yaml(self) -> str:
         """Its scenario as a file anyone can run, what was measured in the comment above."""

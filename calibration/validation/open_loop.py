@@ -6,14 +6,17 @@ it. Here that number is taken from the run itself, so what is left is the error 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterable
-from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from calibration.validation import score as scoring
+from calibration.validation.predict import Outcome
+from calibration.validation.suites import inference_sim
+from calibration.validation.suites.rows import read
 from models import catalog
 from models.kernels import Kernels
 from models.schema import Dtype
@@ -22,6 +25,7 @@ from models.strategies.autoregressive import Autoregressive
 
 MAX_NUM_SEQS = 128
 DISTINCT_PROMPTS = 100
+STEP = "step_s"
 
 
 class Stage(NamedTuple):
@@ -90,16 +94,15 @@ class Score(NamedTuple):
     bias: float
 
 
-def read_stages(path: str | Path) -> list[Stage]:
-    """Stages of a CSV file with the columns of ``Stage``, times in milliseconds (``ttft_ms``)."""
-    with Path(path).open(encoding="utf-8") as file:
-        return [_stage(row) for row in csv.DictReader(file)]
+def stages() -> list[Stage]:
+    """Stages of the published load runs that are scored. FP16 costs what bf16 does."""
+    return [_stage(row) for row in read(inference_sim.ROWS) if not row["unscored"]]
 
 
 def _stage(row: dict[str, str]) -> Stage:
     return Stage(
-        transformer=row["transformer"],
-        weights=cast(Dtype, row["weights"]),
+        transformer=row["model"],
+        weights="bf16",
         tp=int(row["tp"]),
         stage=int(row["stage"]),
         rate_per_s=float(row["rate_per_s"]),
@@ -108,9 +111,9 @@ def _stage(row: dict[str, str]) -> Stage:
         output_tokens=int(row["output_tokens"]),
         max_num_batched_tokens=int(row["max_num_batched_tokens"]),
         kv_blocks=int(row["kv_blocks"]),
-        ttft_s=float(row["ttft_ms"]) / 1e3,
-        tpot_s=float(row["tpot_ms"]) / 1e3,
-        e2e_s=float(row["e2e_ms"]) / 1e3,
+        ttft_s=float(row["ttft_mean_ms"]) / 1e3,
+        tpot_s=float(row["tpot_mean_ms"]) / 1e3,
+        e2e_s=float(row["e2e_mean_ms"]) / 1e3,
         run=row["run"],
     )
 
@@ -181,6 +184,24 @@ def errors(
         step = step_s(stage, times[key])
         found.append(Error(stage, step, step / stage.tpot_s - 1))
     return found
+
+
+def table(kernels: Kernels | None = None) -> pd.DataFrame:
+    """Errors of the step as rows beside those of ``score.table``, metric ``step_s``.
+
+    Parameters
+    ----------
+    kernels : Kernels, optional
+        Default those of the catalogue.
+    """
+    if kernels is None:
+        accelerator = catalog.hardware("h100_sxm")
+        kernels = Kernels(accelerator, catalog.profile(accelerator.profile))
+    cases = (case for case in inference_sim.cases() if not case.unscored)
+    return scoring.table(
+        Outcome(case, STEP, error.stage.tpot_s, error.step_s)
+        for case, error in zip(cases, errors(stages(), kernels), strict=True)
+    )
 
 
 def score(found: Iterable[Error]) -> Score:

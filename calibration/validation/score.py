@@ -44,8 +44,8 @@ def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
                 "relative": outcome.relative,
                 "reading": case.reading.get(outcome.metric, 0.0) / outcome.measured,
                 "acceptance": case.acceptance,
-                "scored": not case.unscored and case.name != case.anchor,
-                "in_sample": bool(case.fitted),
+                "scored": case.scores(outcome.metric),
+                "in_sample": case.in_sample(outcome.metric),
             }
             for outcome in outcomes
             for case in (outcome.case,)

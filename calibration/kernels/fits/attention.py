@@ -24,9 +24,11 @@ from models.gemm import US
 from models.hardware import Accelerator
 from models.kernel_constants import (
     AttentionConstants,
+    LargeReads,
     PrefillAttentionConstants,
     VerifyAttentionConstants,
 )
+from models.kv_reads import kv_read_s
 from models.schema import KvDtype, ModelError
 
 Floats = NDArray[np.float64]
@@ -86,12 +88,7 @@ def fit_attention(rows: pd.DataFrame, accelerator: Accelerator) -> AttentionFit:
     for kv in KV_DTYPES:
         used = decode_rows(usual[usual["kv_dtype"] == kv], accelerator)
         if len(used):
-            form = _decode_form(accelerator)
-            found, score = _fit(form, used, kv, used["batch"])
-            about = source_of(used), _lengths(used, "context_tokens")
-            decode[kv] = AttentionConstants(
-                memory=found.constant(0, *about), launch_us=found.constant(1, *about)
-            )
+            decode[kv], score = _fit_decode(used, accelerator, kv)
             scores.append(score)
     if not decode:
         raise ModelError("no usable rows of decode")
@@ -110,13 +107,34 @@ def decode_rows(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
     return beyond_cache(of_one_kernel(used), accelerator)
 
 
-def _decode_form(accelerator: Accelerator) -> Form:
+def _fit_decode(
+    used: pd.DataFrame, accelerator: Accelerator, kv: KvDtype
+) -> tuple[AttentionConstants, Score]:
+    """One line, or the lesser of two where that is clearly closer to the rows held out."""
     bandwidth = accelerator.memory_bandwidth_bytes_per_s
 
-    def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
-        return np.asarray(column(rows, "bytes") / (values[0] * bandwidth) + values[1] * US)
+    def line(memory: float, launch_us: float, rows: pd.DataFrame) -> Floats:
+        return np.asarray(column(rows, "bytes") / (memory * bandwidth) + launch_us * US)
 
-    return Form("decode", (0.8, 10.0), seconds)
+    def one(values: Floats, rows: pd.DataFrame) -> Floats:
+        return line(values[0], values[1], rows)
+
+    def two(values: Floats, rows: pd.DataFrame) -> Floats:
+        return np.minimum(one(values, rows), line(values[2], values[3], rows))
+
+    about = source_of(used), _lengths(used, "context_tokens")
+    found, score = _fit(Form("decode", (0.8, 10.0), one), used, kv, used["batch"])
+    start = (0.9 * found.values[0], found.values[1], 1.05 * found.values[0], 1.4 * found.values[1])
+    both, of_both = _fit(Form("decode", start, two), used, kv, used["batch"])
+    rising = bool((both.values[2:] > both.values[:2]).all()) and _told_of(both)
+    large = None
+    if rising and of_both.median < CLEARLY * score.median and of_both.p90 <= score.p90:
+        found, score = both, of_both
+        large = LargeReads(memory=both.constant(2, *about), launch_us=both.constant(3, *about))
+    constants = AttentionConstants(
+        memory=found.constant(0, *about), launch_us=found.constant(1, *about), large=large
+    )
+    return constants, score
 
 
 def _fit_prefill(
@@ -165,7 +183,7 @@ def _fit_verify(
 
     def hidden(values: Floats, of: pd.DataFrame) -> Floats:
         compute = column(of, "flops") / (values[0] * peak)
-        read = column(of, "bytes") / (memory * bandwidth)
+        read = kv_read_s(decode, column(of, "bytes"), bandwidth)
         return np.asarray(np.maximum(read, compute) + launch_s)
 
     def summed(values: Floats, of: pd.DataFrame) -> Floats:
@@ -186,7 +204,7 @@ def _fit_verify(
         constants = VerifyAttentionConstants(compute=compute, memory=both.constant(-1, *about))
         return constants, [of_both]
     compute_s = column(used, "flops") / (found.values[0] * peak)
-    bound = compute_s > column(used, "bytes") / (memory * bandwidth)
+    bound = compute_s > kv_read_s(decode, column(used, "bytes"), bandwidth)
     if not _told(found) or bound.sum() < FEWEST_COMPUTE_BOUND:
         return None, [score]
     return VerifyAttentionConstants(compute=found.constant(0, *about)), [score]
@@ -194,9 +212,13 @@ def _fit_verify(
 
 def _told(found: Fitted) -> bool:
     """Whether the rows tell all constants, each a share of a roof."""
-    within = (found.values > ZERO) & (found.values <= MOST)
+    return bool((found.values <= MOST).all()) and _told_of(found)
+
+
+def _told_of(found: Fitted) -> bool:
+    """Whether the rows tell all constants, of whatever unit."""
     vague = found.se > VAGUE * found.values
-    return bool((within & ~vague).all())
+    return bool(((found.values > ZERO) & ~vague).all())
 
 
 def _fit(

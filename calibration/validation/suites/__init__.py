@@ -8,7 +8,7 @@ from importlib import import_module
 from calibration.validation.case import Case, Suite
 
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
-    "serving": (),
+    "serving": ("inference_sim",),
     "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
     "speculation": (
         "specdecode_bench_sglang",
