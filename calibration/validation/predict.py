@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from scipy.optimize import brentq
 
 from calibration.validation.case import Case
+from calibration.validation.matches import ngram_at
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.progress import OnProgress
@@ -116,12 +117,18 @@ def _band(row: Row, metric: str) -> tuple[float | None, float | None, str | None
 
 
 def with_tau(case: Case, tau: float) -> Case:
-    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step."""
+    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step.
+
+    Where its matches are stated (n-gram lookup), their odds and those of the tokens copied are all
+    multiplied alike: a step without a match stays one of a single token.
+    """
     data = copy.deepcopy(dict(case.scenario))
-    data["strategies"][-1]["acceptance"] = {
-        **data["strategies"][-1].get("acceptance", {}),
-        "tau": round(tau, 4),
-    }
+    strategy = data["strategies"][-1]
+    stated = strategy.get("acceptance", {})
+    if "match_rate" in stated:
+        strategy["acceptance"] = ngram_at(stated, int(strategy["k"]), tau)
+    else:
+        strategy["acceptance"] = {**stated, "tau": round(tau, 4)}
     return replace(case, scenario=data)
 
 
