@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from scipy.optimize import brentq
 
+from calibration.validation import shares
 from calibration.validation.case import Case
 from calibration.validation.matches import ngram_at
 from models.strict_yaml import load_yaml
@@ -55,7 +56,8 @@ def metric_of(row: Row, metric: str) -> float | None:
     metric : str
         ``ttft_s.mean`` and alike (any latency and statistic of a row), ``speedup``,
         ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
-        or ``share.draft`` and alike: of a decode step at the mean batch.
+        or ``share.draft``, ``share.verify``, ``share.sampling``, ``share.host``: of the time of
+        all steps.
 
     Raises
     ------
@@ -64,7 +66,7 @@ def metric_of(row: Row, metric: str) -> float | None:
     """
     name, _, detail = metric.partition(".")
     if name == "share":
-        return _share(row, detail)
+        return float(row["shares"][detail])
     if name == "tok_per_s":
         return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
     if name == "duration_s":
@@ -73,23 +75,14 @@ def metric_of(row: Row, metric: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _share(row: Row, part: str) -> float | None:
-    """Share of a decode step: ``draft``, ``sampling``, ``host``, and ``verify`` for the rest."""
-    step = row["step_s"]
-    if step is None:
-        return None
-    parts = step["components"]
-    own = {name: parts[name] for name in ("draft", "sampling", "host")}
-    own["verify"] = sum(parts.values()) - sum(own.values())
-    return float(own[part] / sum(parts.values()))
-
-
 def simulate(case: Case, band: bool = False) -> Row:
     """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
     data = copy.deepcopy(dict(case.scenario))
     data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
-    document = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name))).document
-    return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
+    in_parts = any(metric.startswith("share.") for metric in case.measured)
+    ran = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name)), keep_steps=in_parts)
+    row = {**ran.document["rows"][-1], "gpus": ran.document["scenario"]["hardware"]["gpus"]}
+    return {**row, "shares": shares.of_run(ran.steps[-1].columns, data)} if in_parts else row
 
 
 def predict(case: Case, band: bool = False) -> list[Outcome]:

@@ -10,7 +10,7 @@ from calibration.validation.case import Case, Suite
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": (),
     "prefill": (),
-    "speculation": (),
+    "speculation": ("specdecode_bench_vllm", "vllm_draft_length", "step_breakdown"),
     "kernels": (),
 }
 """Modules of this package, each with ``cases() -> list[Case]``."""
