@@ -27,15 +27,6 @@ class Stage(NamedTuple):
     e2e_s: float
 
 
-class Gain(NamedTuple):
-    """One measured speedup."""
-
-    scenario: str
-    kind: str
-    max_num_seqs: int
-    speedup: float
-
-
 def stages() -> list[Stage]:
     """Those stages that a scenario file replays."""
     return [
@@ -49,13 +40,6 @@ def stages() -> list[Stage]:
         )
         for row in _table("vllm_h100.csv")
         if row["scenario"]
-    ]
-
-
-def gains() -> list[Gain]:
-    return [
-        Gain(row["scenario"], row["kind"], int(row["max_num_seqs"]), float(row["speedup"]))
-        for row in _table("specdecode_h100.csv")
     ]
 
 
