@@ -15,10 +15,15 @@ StrategyKind = str
 
 
 class HostCost(Frozen):
-    """Host time the GPU waits for: ``per_step_us + per_sequence_us * running``."""
+    """Host time the GPU waits for: ``per_step_us + per_sequence_us * running``, and drafts.
+
+    ``per_draft_token_us`` comes on top for every token drafted: a scheduler in Python goes through
+    the tokens of each sequence, one by one.
+    """
 
     per_step_us: Constant
     per_sequence_us: Constant
+    per_draft_token_us: Constant | None = None
 
 
 class Fp8Kv(Frozen):
@@ -120,6 +125,8 @@ class Engine(Frozen):
         Rejection sampling a step, on top of the host time.
     draft_pass_us, draft_layer_us : Constant
         Host time of a draft pass, and the floor under the GPU time of each of its layers.
+    draft_vocab_us : Constant or None
+        More host time of a draft pass whose vocabulary is not the target's: mapping its logits.
     full_graph_kinds : tuple of str
         Kinds whose whole draft phase runs in CUDA graphs: a pass then costs the host
         ``full_graph_pass_us``, and its layers have no floor.
@@ -185,6 +192,7 @@ class Engine(Frozen):
     draft_pass_us: Constant
     draft_layer_us: Constant
     tree_pass_us: Constant | None = None
+    draft_vocab_us: Constant | None = None
     full_graph_kinds: tuple[StrategyKind, ...] = ()
     full_graph_pass_us: Constant | None = None
     draft_basis: Basis = "validated"
@@ -242,11 +250,15 @@ class Engine(Frozen):
         """Whether the host work of this strategy kind is hidden behind the GPU."""
         return kind in self.async_kinds
 
-    def draft_us(self, kind: StrategyKind) -> tuple[float, float]:
-        """Host time of one draft pass, and the floor of each of its layers [us]."""
+    def draft_us(self, kind: StrategyKind, own_vocab: bool = False) -> tuple[float, float]:
+        """Host time of one draft pass, and the floor of each of its layers [us].
+
+        ``own_vocab`` says that the draft has another vocabulary than the target.
+        """
         if self.full_graph_pass_us is not None and kind in self.full_graph_kinds:
             return self.full_graph_pass_us.value, 0.0
-        return self.draft_pass_us.value, self.draft_layer_us.value
+        mapping = self.draft_vocab_us.value if own_vocab and self.draft_vocab_us else 0.0
+        return self.draft_pass_us.value + mapping, self.draft_layer_us.value
 
 
 def _constants(block: BaseModel, prefix: str = "") -> Iterator[tuple[str, Constant]]:

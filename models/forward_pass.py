@@ -167,7 +167,7 @@ class Attention:
         size = 2 * kv_heads * net.head_dim * BYTES_PER_KV[kv]
         reading = size / (tree.memory.value * accelerator.memory_bandwidth_bytes_per_s)
         both = net.layers * (computing + reading)
-        return cls(0.0, both, 0.0, usual.pair_s, usual.token_s)
+        return cls(0.0, 0.0, 0.0, both, 0.0, usual.pair_s, usual.token_s)
 
     def slope(self, width: int) -> float:
         """Seconds a context token, at ``width`` query tokens a sequence, where little is read."""

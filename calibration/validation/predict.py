@@ -8,13 +8,13 @@ import signal
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import lru_cache
 from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
-from scipy.optimize import brentq
-
-from calibration.validation import verify_attention
+from calibration.validation import shares, verify_attention
 from calibration.validation.case import Case
+from calibration.validation.matches import ngram_at
 from models.residuals import Residuals
 from models.strict_yaml import load_yaml
 from sim import experiment
@@ -24,6 +24,13 @@ from sim.scenario.load import parse_scenario
 
 Row = Mapping[str, Any]
 TAU_TOLERANCE = 1e-3
+SPEEDUP_TOLERANCE = 1e-3
+"""A tenth of what speedups can be read off pictures to."""
+LEAST_TAU = 1.02
+SHORT_OF_MOST = 0.02
+MOST_SECANTS = 6
+FEW_REQUESTS = 50
+SHORT_ROUNDS = 2
 
 
 class Outcome(NamedTuple):
@@ -59,7 +66,8 @@ def metric_of(row: Row, metric: str) -> float | None:
         ``e2e_speedup`` (mean latency of plain decoding over that of the strategy at equal rate),
         ``step_ratio`` (tau over speedup: a step of the strategy over one of plain decoding),
         ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
-        or ``share.draft`` and alike: of a decode step at the mean batch.
+        or ``share.draft``, ``share.verify``, ``share.sampling``, ``share.host``: of the time of
+        all steps.
 
     Raises
     ------
@@ -68,7 +76,7 @@ def metric_of(row: Row, metric: str) -> float | None:
     """
     name, _, detail = metric.partition(".")
     if name == "share":
-        return _share(row, detail)
+        return float(row["shares"][detail])
     if name == "tok_per_s":
         return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
     if name == "step_ratio":
@@ -81,17 +89,6 @@ def metric_of(row: Row, metric: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _share(row: Row, part: str) -> float | None:
-    """Share of a decode step: ``draft``, ``sampling``, ``host``, and ``verify`` for the rest."""
-    step = row["step_s"]
-    if step is None:
-        return None
-    parts = step["components"]
-    own = {name: parts[name] for name in ("draft", "sampling", "host")}
-    own["verify"] = sum(parts.values()) - sum(own.values())
-    return float(own[part] / sum(parts.values()))
-
-
 def _e2e_speedup(row: Row) -> float | None:
     """None where either has no steady latency."""
     latencies = [one["e2e_s"]["mean"] for one in (row["plain"], row)]
@@ -101,14 +98,25 @@ def _e2e_speedup(row: Row) -> float | None:
 def simulate(case: Case, band: bool = False, residuals: Residuals | None = None) -> Row:
     """Run the scenario of a case; the row of the strategy that was measured.
 
-    It has ``gpus`` besides, and ``plain``, the row of the first strategy.
+    It has ``gpus`` besides, ``plain``, the row of the first strategy, and ``shares`` of the time of
+    all steps, if any is asked for.
     """
     data = copy.deepcopy(dict(case.scenario))
     data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
-    scenario = parse_scenario(load_yaml(to_yaml(data), case.name))
-    document = experiment.run(scenario, residuals=residuals).document
-    rows, gpus = document["rows"], document["scenario"]["hardware"]["gpus"]
-    return {**rows[-1], "gpus": gpus, "plain": rows[0]}
+    in_parts = any(metric.startswith("share.") for metric in case.measured)
+    return _simulated(to_yaml(data), case.name, in_parts, residuals)
+
+
+@lru_cache(maxsize=4)
+def _simulated(text: str, name: str, in_parts: bool, residuals: Residuals | None) -> Row:
+    """The last run of an anchor is its first as a case, so a few are kept."""
+    scenario = parse_scenario(load_yaml(text, name))
+    ran = experiment.run(scenario, keep_steps=in_parts, residuals=residuals)
+    rows, gpus = ran.document["rows"], ran.document["scenario"]["hardware"]["gpus"]
+    row = {**rows[-1], "gpus": gpus, "plain": rows[0]}
+    if in_parts:
+        row["shares"] = shares.of_run(ran.steps[-1].columns, scenario.points[0].scenario)
+    return row
 
 
 def predict(case: Case, band: bool = False, residuals: Residuals | None = None) -> list[Outcome]:
@@ -147,12 +155,18 @@ def _band(row: Row, metric: str) -> tuple[float | None, float | None, str | None
 
 
 def with_tau(case: Case, tau: float) -> Case:
-    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step."""
+    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step.
+
+    Where its matches are stated (n-gram lookup), their odds and those of the tokens copied are all
+    multiplied alike: a step without a match stays one of a single token.
+    """
     data = copy.deepcopy(dict(case.scenario))
-    data["strategies"][-1]["acceptance"] = {
-        **data["strategies"][-1].get("acceptance", {}),
-        "tau": round(tau, 4),
-    }
+    strategy = data["strategies"][-1]
+    stated = strategy.get("acceptance", {})
+    if "match_rate" in stated:
+        strategy["acceptance"] = ngram_at(stated, int(strategy["k"]), tau)
+    else:
+        strategy["acceptance"] = {**stated, "tau": round(tau, 4)}
     return replace(case, scenario=data)
 
 
@@ -165,20 +179,47 @@ def solve_tau(anchor: Case, most: float) -> float:
         With ``speedup`` or ``e2e_speedup`` among its figures.
     most : float
         The most tokens a step its strategy can emit.
+
+    Notes
+    -----
+    Secant steps, the first from a few of the requests: the speedup is nearly proportional to tau.
+    Where no tau gives it, the nearest.
     """
     metric = next(name for name in anchor.measured if name.endswith("speedup"))
-    target = anchor.measured[metric]
+    target, (low, high) = anchor.measured[metric], (LEAST_TAU, most - SHORT_OF_MOST)
 
-    def off(tau: float) -> float:
-        got = metric_of(simulate(with_tau(anchor, tau)), metric)
-        return (got or 0.0) - target
+    def speedup(case: Case, tau: float) -> float:
+        return metric_of(simulate(with_tau(case, tau)), metric) or 0.0
 
-    lo, hi = 1.02, most - 0.02
-    if off(lo) >= 0:
-        return lo
-    if off(hi) <= 0:
-        return hi
-    return float(brentq(off, lo, hi, xtol=TAU_TOLERANCE))
+    def inside(tau: float) -> float:
+        return min(max(tau, low), high)
+
+    few, before = _shortened(anchor), inside(target)
+    for _ in range(SHORT_ROUNDS):
+        before = inside(before * target / speedup(few, before))
+    was = speedup(anchor, before)
+    if abs(was - target) <= SPEEDUP_TOLERANCE:
+        return before
+    tau = inside(before * target / was)
+    for _ in range(MOST_SECANTS):
+        if abs(tau - before) <= TAU_TOLERANCE:
+            break
+        got = speedup(anchor, tau)
+        if abs(got - target) <= SPEEDUP_TOLERANCE or got == was:
+            break
+        step = (target - got) * (tau - before) / (got - was)
+        before, was, tau = tau, got, inside(tau + step)
+    return tau
+
+
+def _shortened(case: Case) -> Case:
+    """The case with a few of its requests, where they are counted."""
+    data = copy.deepcopy(dict(case.scenario))
+    workload = data["workload"]
+    for place, key in ((workload, "requests"), (workload["arrivals"], "users")):
+        if key in place:
+            place[key] = min(place[key], FEW_REQUESTS)
+    return replace(case, scenario=data)
 
 
 def depth_of(case: Case) -> int:

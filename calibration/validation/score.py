@@ -14,6 +14,9 @@ from calibration.validation.predict import Outcome
 MARGIN = 0.05
 """A measured speedup nearer to 1 than this has no side."""
 
+SHARE = "share."
+"""Metrics that are shares of a whole: errors of the small ones say little in relative terms."""
+
 
 def table(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """One row a figure.
@@ -60,7 +63,7 @@ def _family(case: Case) -> str:
 
 
 def errors(frame: pd.DataFrame, by: Sequence[str] = ("metric",)) -> pd.DataFrame:
-    """Sum up the relative errors of what is scored, by group.
+    """Sum up the relative errors of what is scored, by group; shares of a step have none.
 
     Returns
     -------
@@ -68,8 +71,30 @@ def errors(frame: pd.DataFrame, by: Sequence[str] = ("metric",)) -> pd.DataFrame
         Indexed by group: ``n``, ``mape``, ``bias`` (mean), ``median``, ``p90`` and ``worst`` of
         |relative error|; saturated predictions are counted in ``saturated`` alone.
     """
-    groups = frame[frame["scored"]].groupby(list(by), sort=False)
+    counted = frame["scored"] & ~frame["metric"].str.startswith(SHARE)
+    groups = frame[counted].groupby(list(by), sort=False)
     return pd.DataFrame({key: _summary(group) for key, group in groups}).T.rename_axis(list(by))
+
+
+def points(frame: pd.DataFrame, by: Sequence[str] = ("metric",)) -> pd.DataFrame:
+    """Sum up the errors of shares that are scored, predicted - measured in percentage points.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by group: ``n``, ``mean`` of the error without its sign, ``bias`` and ``worst``.
+    """
+    shares = frame[frame["scored"] & frame["metric"].str.startswith(SHARE)]
+    off = (100 * (shares["predicted"] - shares["measured"])).astype(float)
+    groups = off.groupby([shares[name] for name in by], sort=False)
+    return pd.DataFrame(
+        {
+            "n": groups.size(),
+            "mean": groups.agg(lambda one: one.abs().mean()),
+            "bias": groups.mean(),
+            "worst": groups.agg(lambda one: one.abs().max()),
+        }
+    )
 
 
 def _summary(group: pd.DataFrame) -> dict[str, float]:

@@ -11,6 +11,9 @@ PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": ("inference_sim",),
     "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
     "speculation": (
+        "specdecode_bench_vllm",
+        "vllm_draft_length",
+        "step_breakdown",
         "specdecode_bench_sglang",
         "vllm_blog",
         "medusa_vllm_v0",
