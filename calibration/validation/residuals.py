@@ -24,13 +24,15 @@ class Rule(NamedTuple):
     Attributes
     ----------
     engine, family, weights, m_max
-        Which row, as in ``Residual``.
+        Which row, as in ``Residual``; without a family that of prompts.
     origin, metric, acceptance : str
         Figures of which publication; of acceptance any where empty.
     strategies : tuple of str
         Kinds measured.
     batches : tuple of str
         Batches measured; any where empty.
+    shape : str
+        ``chain`` or ``tree``; either where empty.
     group : str
         Label whose values stand for what a user may ask next: a new model, a new data set.
     """
@@ -45,6 +47,7 @@ class Rule(NamedTuple):
     m_max: int | None = None
     acceptance: str = ""
     batches: tuple[str, ...] = ()
+    shape: str = ""
 
     def select(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Scored figures of this row, with a prediction."""
@@ -59,11 +62,14 @@ class Rule(NamedTuple):
             asked &= frame["acceptance"] == self.acceptance
         if self.batches:
             asked &= frame["batch"].isin(self.batches)
+        if self.shape:
+            trees = frame["family"].str.endswith(" tree")
+            asked &= trees if self.shape == "tree" else ~trees
         return frame[asked]
 
     def logs(self, chosen: pd.DataFrame) -> Floats:
-        """Logarithms of measured / predicted step time; a speedup goes with its inverse."""
-        sign = 1.0 if self.metric == "speedup" else -1.0
+        """Logarithms of measured / predicted step time; speedups and rates go with its inverse."""
+        sign = 1.0 if self.metric in ("speedup", "tok_per_s") else -1.0
         relative: Floats = chosen["relative"].to_numpy(dtype=float)
         return sign * np.log1p(relative)
 
@@ -138,18 +144,14 @@ def replaced(rule: Rule, ends: Span) -> Residuals:
     """The catalogue's residuals with one row replaced."""
     shipped = catalog.residuals()
     update = {"lo": ends.lo, "hi": ends.hi}
-    return shipped.model_copy(
-        update={
-            "steps": tuple(
-                row.model_copy(update=update) if _is(row, rule) else row for row in shipped.steps
-            )
-        }
-    )
+    rows = shipped.steps if rule.family else shipped.prefill
+    new = tuple(row.model_copy(update=update) if _is(row, rule) else row for row in rows)
+    return shipped.model_copy(update={"steps" if rule.family else "prefill": new})
 
 
 def _is(row: Residual, rule: Rule) -> bool:
     mine = row.engine, row.family, row.weights, row.m_max
-    return mine == (rule.engine, rule.family, rule.weights, rule.m_max)
+    return mine == (rule.engine, rule.family or ("*",), rule.weights, rule.m_max)
 
 
 __all__ = ["LEVEL", "Rule", "Span", "interval", "replaced", "span"]
