@@ -217,8 +217,8 @@ def test_128_rows_are_sorted_each_by_itself():
         ("vllm_0.15", ONE_B, 755 + 9 * 10 + 2.9 * 40),
         ("vllm_0.15", MEDUSA(), 755 + 9 * 10 + 2.9 * 40),
         ("vllm_0.28", ONE_B, 0),
-        # the CPU proposer: 15 us and 1.5 us a sequence
-        ("vllm_0.15", NGRAM, 755 + 9 * 10 + 2.9 * 30 + 15 + 1.5 * 10),
+        # the CPU proposer: 15 us and 2.8 us a sequence
+        ("vllm_0.15", NGRAM, 755 + 9 * 10 + 2.9 * 30 + 15 + 2.8 * 10),
         ("vllm_0.33", NGRAM, 0),
         ("vllm_v0", PLAIN, 1400 + 253 * 10),
         ("vllm_v0", MEDUSA(), 5112 + 660 * 10),
@@ -293,7 +293,7 @@ def test_only_matches_of_an_ngram_step_are_verified():
     found = step.mixed(8, 8000, 14, 14_000)
     expected = by_hand.layers(16, LLAMA_8B) + by_hand.head(14, 4096, 128256)
     expected += by_hand.kv_read(8000, LLAMA_8B) + 2 * 159 + 14 * 128256 * 0.152e-3
-    assert us(found) == close(expected + 755 + 9 * 8 + 2.9 * 6 + 15 + 1.5 * 8)
+    assert us(found) == close(expected + 755 + 9 * 8 + 2.9 * 6 + 15 + 2.8 * 8)
 
 
 def test_the_host_waits_for_sequences_that_finish_their_prompt_too():

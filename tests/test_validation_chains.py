@@ -219,6 +219,14 @@ def test_shares_of_a_step_are_near_those_measured(shares):
     assert score.points(own, ["metric", "batch"])["worst"].max() <= 7
 
 
+def test_shares_are_scored_in_points_and_not_among_relative_errors(shares, tpots):
+    assert score.errors(shares).empty
+    assert score.points(tpots).empty
+    one = shares[shares["metric"] == "share.host"][:1]
+    off = 100 * (one["predicted"] - one["measured"]).iloc[0]
+    assert tuple(score.points(one).iloc[0]) == pytest.approx((1, abs(off), off, abs(off)))
+
+
 def test_a_draft_models_share_is_that_measured_at_batch_1_only(shares):
     """At large batches its passes outlast the host that starts them, and the figure counts the
     rest as verification; both together agree."""

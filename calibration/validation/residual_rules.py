@@ -7,8 +7,6 @@ import pandas as pd
 from calibration.validation import open_loop
 from calibration.validation.groups import with_groups
 from calibration.validation.residuals import Rule
-from models import catalog
-from models.kernels import Kernels
 
 PLAIN = ("autoregressive",)
 CHAINS = ("draft_model", "eagle", "eagle3", "ngram")
@@ -83,5 +81,5 @@ def figures(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         As ``score.table`` makes it of all suites.
     """
-    kernels = Kernels(catalog.hardware("h100_sxm"), catalog.profile("h100_sxm"))
-    return with_groups(pd.concat([frame, open_loop.outcomes(kernels)], ignore_index=True))
+    together: list[pd.DataFrame] = [frame, open_loop.table()]
+    return with_groups(pd.concat(together, ignore_index=True))
