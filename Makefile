@@ -9,7 +9,7 @@ EXTRAS     := .venv-extras
 EXTRAS_BIN := $(EXTRAS)/bin
 EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page cpu-record clean
+.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -37,6 +37,9 @@ profiles: $(EXTRAS)/.installed-tables  ## fit the shipped profiles again to the 
 
 kernels-page: $(EXTRAS)/.installed-tables  ## tables and pictures of docs/kernels.md
 	PYTHONPATH=. $(EXTRAS_BIN)/python tests/kernels_page.py
+
+validation: $(VENV)/.installed  ## docs/validation.md, its pictures, and the errors a test keeps
+	$(BIN)/python -m sim validate all --out docs --store calibration/data/errors.csv
 
 cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, for tests/measured
 	PYTHONPATH=. $(EXTRAS_BIN)/python tests/record_cpu.py

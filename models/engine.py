@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from models.schema import Basis, Constant, Frozen, ModelError, NonNegative, PositiveInt
 
@@ -14,10 +15,31 @@ StrategyKind = str
 
 
 class HostCost(Frozen):
-    """Host time the GPU waits for: ``per_step_us + per_sequence_us * running``."""
+    """Host time the GPU waits for: ``per_step_us + per_sequence_us * running``, and drafts.
+
+    ``per_draft_token_us`` comes on top for every token drafted: a scheduler in Python goes through
+    the tokens of each sequence, one by one.
+    """
 
     per_step_us: Constant
     per_sequence_us: Constant
+    per_draft_token_us: Constant | None = None
+
+
+class Fp8Kv(Frozen):
+    """How long attention takes over a KV cache of fp8, next to one of bf16.
+
+    ``per_token_by_group`` is the time of one cached token over that in bf16, by query heads that
+    share a KV head; ``per_layer_us`` is added to every call, as for quantising queries.
+    """
+
+    per_token_by_group: dict[PositiveInt, Constant] = Field(min_length=1)
+    per_layer_us: Constant
+
+    def per_token(self, group: float) -> float:
+        """Time of a token over that in bf16, from the nearest group that was measured."""
+        nearest = min(self.per_token_by_group, key=lambda known: abs(math.log(known / group)))
+        return self.per_token_by_group[nearest].value
 
 
 class Sampler(Frozen):
@@ -55,6 +77,33 @@ class GraphRule(Frozen):
     decode_only_width: bool = False
 
 
+class TreeAttention(Frozen):
+    """Attention under a tree mask: ``mask_factor flops / (compute peak) + KV bytes / (memory bw)``.
+
+    Query rows (tokens x heads of a KV head) are computed in blocks: the smallest of ``block_rows``
+    that holds them all, else several of the largest. ``compute`` and ``memory`` are shares of the
+    bf16 peak rate and of the bandwidth under a causal mask. Every branch of a draft reads the
+    context for itself.
+    """
+
+    compute: Constant
+    memory: Constant
+    mask_factor: Constant
+    block_rows: tuple[PositiveInt, ...] = Field(min_length=1)
+
+    @field_validator("block_rows")
+    @classmethod
+    def _ascending(cls, rows: tuple[int, ...]) -> tuple[int, ...]:
+        if list(rows) != sorted(set(rows)):
+            raise ValueError("must ascend")
+        return rows
+
+    def padded_rows(self, rows: float) -> float:
+        """Query rows computed where ``rows`` of one KV head are asked for."""
+        block = next((block for block in self.block_rows if block >= rows), self.block_rows[-1])
+        return block * -(-rows // block)
+
+
 class Engine(Frozen):
     """One engine version.
 
@@ -76,11 +125,19 @@ class Engine(Frozen):
         Rejection sampling a step, on top of the host time.
     draft_pass_us, draft_layer_us : Constant
         Host time of a draft pass, and the floor under the GPU time of each of its layers.
+    draft_vocab_us : Constant or None
+        More host time of a draft pass whose vocabulary is not the target's: mapping its logits.
     full_graph_kinds : tuple of str
         Kinds whose whole draft phase runs in CUDA graphs: a pass then costs the host
         ``full_graph_pass_us``, and its layers have no floor.
+    tree_pass_us : Constant or None
+        More of a draft pass that grows a tree: its best nodes chosen, its kernels planned anew.
     draft_basis : str
         What the draft costs rest on.
+    fuses_quantisation : bool
+        The kernel before a GEMM of fp8 quantises its activations; False: one of its own does.
+    fp8_kv : Fp8Kv or None
+        Attention over a KV cache of fp8, where it is not that of the profile's kernels.
     sync_point_band : float
         Extra relative width of the band for asynchronous speculation with sync points left.
     request_us : Constant
@@ -105,6 +162,8 @@ class Engine(Frozen):
         Activations and CUDA graphs of one GPU.
     tree_verify : bool
         Whether Medusa and EAGLE trees are verified; False: chains only.
+    tree_attention : TreeAttention or None
+        Kernels that verify trees; None: those that verify chains.
     medusa_rows : str
         Rows the Medusa heads run on: one a sequence, or every tree row.
     ngram_full_width : bool
@@ -132,9 +191,13 @@ class Engine(Frozen):
     sampling_us: Constant
     draft_pass_us: Constant
     draft_layer_us: Constant
+    tree_pass_us: Constant | None = None
+    draft_vocab_us: Constant | None = None
     full_graph_kinds: tuple[StrategyKind, ...] = ()
     full_graph_pass_us: Constant | None = None
     draft_basis: Basis = "validated"
+    fuses_quantisation: bool = False
+    fp8_kv: Fp8Kv | None = None
     sync_point_band: NonNegative = 0.0
     request_us: Constant
     sampler: Sampler
@@ -148,6 +211,7 @@ class Engine(Frozen):
     preemption: Literal["recompute", "swap", "never"] = "recompute"
     memory_reserve_bytes: Constant
     tree_verify: bool = False
+    tree_attention: TreeAttention | None = None
     medusa_rows: Literal["sequences", "tree"] = "sequences"
     ngram_full_width: bool = False
     max_num_seqs: dict[Literal["large", "small"], PositiveInt]
@@ -186,11 +250,15 @@ class Engine(Frozen):
         """Whether the host work of this strategy kind is hidden behind the GPU."""
         return kind in self.async_kinds
 
-    def draft_us(self, kind: StrategyKind) -> tuple[float, float]:
-        """Host time of one draft pass, and the floor of each of its layers [us]."""
+    def draft_us(self, kind: StrategyKind, own_vocab: bool = False) -> tuple[float, float]:
+        """Host time of one draft pass, and the floor of each of its layers [us].
+
+        ``own_vocab`` says that the draft has another vocabulary than the target.
+        """
         if self.full_graph_pass_us is not None and kind in self.full_graph_kinds:
             return self.full_graph_pass_us.value, 0.0
-        return self.draft_pass_us.value, self.draft_layer_us.value
+        mapping = self.draft_vocab_us.value if own_vocab and self.draft_vocab_us else 0.0
+        return self.draft_pass_us.value + mapping, self.draft_layer_us.value
 
 
 def _constants(block: BaseModel, prefix: str = "") -> Iterator[tuple[str, Constant]]:

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.engine import GraphRule
+from models.engine import GraphRule, TreeAttention
 from models.gemm import Seconds
 from models.kernels import Kernels
-from models.schema import Dtype, KvDtype
+from models.schema import BYTES_PER_KV, Dtype, KvDtype
 from models.transformer import Transformer
 
 Parts = dict[str, Seconds]
@@ -147,6 +147,27 @@ class Attention:
             net.layers * kernels.pair_s(net, tp),
             net.layers * kernels.prompt_token_s(net, tp),
         )
+
+    @classmethod
+    def of_tree(
+        cls,
+        kernels: Kernels,
+        net: Transformer,
+        kv: KvDtype,
+        tp: int,
+        width: int,
+        tree: TreeAttention,
+    ) -> Attention:
+        """The same at ``width`` tokens of a tree, by an engine's own kernels; prompts as ever."""
+        usual = cls.of(kernels, net, kv, tp, width)
+        accelerator, kv_heads = kernels.accelerator, -(-net.kv_heads // tp)
+        rows = tree.padded_rows(width * net.heads / tp / kv_heads)
+        flops = tree.mask_factor.value * 4.0 * net.head_dim * kv_heads * rows
+        computing = flops / (tree.compute.value * accelerator.peak_flops["bf16"])
+        size = 2 * kv_heads * net.head_dim * BYTES_PER_KV[kv]
+        reading = size / (tree.memory.value * accelerator.memory_bandwidth_bytes_per_s)
+        both = net.layers * (computing + reading)
+        return cls(0.0, 0.0, 0.0, both, 0.0, usual.pair_s, usual.token_s)
 
     def slope(self, width: int) -> float:
         """Seconds a context token, at ``width`` query tokens a sequence, where little is read."""

@@ -75,6 +75,27 @@ def gemm_s(
     return np.asarray(seconds)
 
 
+def fused(timed: GemmConstants, bf16: GemmConstants) -> GemmConstants:
+    """The GEMM alone, where another kernel hands it quantised activations.
+
+    Where the layer was timed with its quantising kernel, one launch is left, as of a GEMM in bf16.
+    """
+    launch = timed.launch_us
+    if timed.quantise_memory is not None and bf16.launch_us.value < launch.value:
+        launch = bf16.launch_us
+    alone = {"quantise_us": None, "quantise_memory": None, "launch_us": launch}
+    return timed.model_copy(update=alone)
+
+
+def quantising_s(
+    fitted: GemmConstants, m: Seconds, k: float, bandwidth_bytes_per_s: float
+) -> Seconds | float:
+    """Time of the kernel that quantises activations before the GEMM, where there is one [s]."""
+    if fitted.quantise_us is None:
+        return 0.0
+    return fitted.quantise_us.value * US + quantised_bytes(m, k) / bandwidth_bytes_per_s
+
+
 def quantised_bytes(m: ArrayLike, k: ArrayLike) -> Seconds:
     """Bytes moved to quantise (m, k) activations of 2 bytes to 1."""
     rows, inner = np.asarray(m, dtype=np.float64), np.asarray(k, dtype=np.float64)

@@ -41,6 +41,8 @@ class Accelerator(Frozen):
     profile : str
         Catalogue profile holding this device's kernel constants; empty where the profile holds
         the device.
+    profile_by_engine : dict
+        Another profile for an engine family that brings its own kernels.
     large_batch_defaults : bool
         vLLM's OpenAI server picks 8192 tokens and 1024 sequences a step here, else 2048 and 256.
     source : str
@@ -56,6 +58,7 @@ class Accelerator(Frozen):
     host_link_bytes_per_s: Positive
     price_per_gpu_hour: NonNegative = 0.0
     profile: str = ""
+    profile_by_engine: dict[str, str] = Field(default={})
     large_batch_defaults: bool = False
     source: str
 
@@ -65,6 +68,10 @@ class Accelerator(Frozen):
         if "bf16" not in peaks:
             raise ValueError(f"needs bf16, the type of attention, got {', '.join(peaks)}")
         return peaks
+
+    def profile_for(self, family: str) -> str:
+        """Catalogue profile of its kernels under an engine family."""
+        return self.profile_by_engine.get(family, self.profile)
 
     def check_group(self, tp: int) -> None:
         """Refuse a tensor-parallel group the link does not join.

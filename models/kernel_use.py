@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from models.forward_pass import head_parts, layer_parts
-from models.kernels import Use
+from models.kernel_log import Use
 from models.step_time import StepTime
 
 Source = Literal["closed form", "measured rows", "both"]

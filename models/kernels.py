@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from models.gemm import ACTIVATION_BYTES, US, Seconds, gemm_roofs, gemm_s, quantised_bytes
+from models.engine import Engine, Fp8Kv
+from models.gemm import ACTIVATION_BYTES, US, Seconds, fused, gemm_roofs, gemm_s, quantising_s
 from models.hardware import Accelerator
 from models.kernel_constants import MoeConstants
+from models.kernel_log import Use
 from models.kernel_table import ExpertShape, KernelTable
 from models.profile import Profile, Range
 from models.schema import BYTES_PER_KV, BYTES_PER_WEIGHT, Constant, Dtype, KvDtype, ModelError
@@ -23,25 +25,6 @@ from models.transformer import Transformer
 
 ALL_REDUCE = "all-reduce"
 Backend = Literal["auto", "roofline", "table"]
-
-
-class Use(NamedTuple):
-    """One kernel that was priced.
-
-    Attributes
-    ----------
-    kernel : str
-        Operation and size in words.
-    collective : bool
-        It joins GPUs.
-    wanted, measured : bool
-        Whether its time was to come from measured rows, and whether it did.
-    """
-
-    kernel: str
-    collective: bool
-    wanted: bool
-    measured: bool
 
 
 @dataclass(frozen=True)
@@ -57,6 +40,8 @@ class Kernels:
         ``table`` wherever there are any, ``roofline`` nowhere.
     log : list of Use or None
         Where every kernel that is priced is noted; None: nowhere.
+    engine : Engine or None
+        Who calls the kernels, with ways of its own in fp8; None: they run as they were timed.
     """
 
     accelerator: Accelerator
@@ -64,36 +49,38 @@ class Kernels:
     table: KernelTable | None = None
     backend: Backend = "auto"
     log: list[Use] | None = None
+    engine: Engine | None = None
 
     def traced(self) -> Kernels:
         """The same kernels with an empty ``log``."""
         return replace(self, log=[])
 
     def gemm(self, m: ArrayLike, n: float, k: float, weights: Dtype) -> Seconds:
-        """Dense GEMM of ``m`` rows; fp8 also quantises its activations.
+        """Dense GEMM of ``m`` rows; fp8 quantises its activations unless the engine fuses that.
 
         The closed form is that of ``gemm_s``. Weight-only types have no measured rows.
         """
         compute = self.accelerator.compute_dtype(weights)
-        fitted = self.profile.gemm[compute]
+        timed = fitted = self.profile.gemm[compute]
         rows = np.asarray(m, dtype=np.float64)
 
         def form(m: Seconds, n: float, k: float) -> Seconds:
-            return gemm_s(fitted, self.accelerator, m, n, k, weights)
+            return gemm_s(timed, self.accelerator, m, n, k, weights)
 
         def log_ratio(table: KernelTable) -> Seconds | None:
             gemms = table.gemm.get(compute) if weights == compute else None
             return gemms.log_ratio(rows, n, k, form) if gemms else None
 
         seconds = form(rows, n, k)
+        if compute == "fp8" and self.engine is not None and self.engine.fuses_quantisation:
+            fitted = fused(fitted, self.profile.gemm["bf16"])
+            seconds = gemm_s(fitted, self.accelerator, rows, n, k, weights)
         where = self.profile.table_where.gemm.get(compute)
         kernel = f"gemm {n:g} x {k:g} ({weights})"
         measured = self._measured(kernel, rows, seconds, where, log_ratio)
         seconds = np.where(np.isnan(measured), seconds, measured)
-        if fitted.quantise_us is not None:
-            bandwidth = self.accelerator.memory_bandwidth_bytes_per_s
-            seconds += fitted.quantise_us.value * US
-            seconds += quantised_bytes(rows, k) / (self._stream * bandwidth)
+        bandwidth = self._stream * self.accelerator.memory_bandwidth_bytes_per_s
+        seconds = seconds + quantising_s(fitted, rows, k, bandwidth)
         return np.where(rows > 0, seconds, 0.0)
 
     def _measured(
@@ -236,10 +223,22 @@ class Kernels:
 
     def attention_launch_s(self, kv: KvDtype) -> float:
         """Fixed time of one layer's attention kernel [s]."""
+        slow = self._slow_fp8_kv(kv)
+        if slow is not None:
+            return (self.profile.attention["bf16"].launch_us.value + slow.per_layer_us.value) * US
         return self.profile.attention[kv].launch_us.value * US
+
+    def _slow_fp8_kv(self, kv: KvDtype) -> Fp8Kv | None:
+        if self.engine is None or kv != "fp8" or "bf16" not in self.profile.attention:
+            return None
+        return self.engine.fp8_kv
 
     def kv_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float:
         """Time to read one context token's KV in one layer [s]."""
+        slow = self._slow_fp8_kv(kv)
+        if slow is not None:
+            share = slow.per_token(net.heads / net.kv_heads)
+            return share * self._kv_s(self.profile.attention["bf16"].memory, net, "bf16", tp)
         return self._kv_s(self.profile.attention[kv].memory, net, kv, tp)
 
     def large_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> tuple[float, float] | None:

@@ -64,7 +64,9 @@ class StepTime:
         self._decode_body: list[float] = layers[self._decode_pad].tolist()
         self._mixed_body: list[float] = layers[self._mixed_pad].tolist()
         self._head: list[float] = total(head_parts(kernels, target, tp, rows)).tolist()
-        self._attention = Attention.of(kernels, target, deployed.kv, tp, self.width)
+        tree = deployed.engine.tree_attention if strategy.needs_tree else None
+        placed = kernels, target, deployed.kv, tp, self.width
+        self._attention = Attention.of_tree(*placed, tree) if tree else Attention.of(*placed)
         engine, weights = deployed.engine, deployed.weights
         sampler = engine.sampler
         self._draft_sampler = self._sampling(sampler.draft_s_per_logit.value)
@@ -74,7 +76,9 @@ class StepTime:
         self._passes = [
             self._pass_time(draft) for draft in strategy.draft_passes(target, engine, weights, tp)
         ]
-        self._host = self._host_table()
+        self._host, self._host_drafts = self._host_table(), self._host_of_drafts()
+        drafted = zip(self._draft_sampler, self._host_drafts, strict=True)
+        self._drafted = [sampler + host for sampler, host in drafted]
         drafts = sum(draft.slope(self.width) for draft in self._passes)
         far = self._attention.far(self.width)
         self._slope = self._attention.slope(self.width) + drafts
@@ -121,7 +125,11 @@ class StepTime:
             nothing = np.zeros(len(m)).tolist()
             return PassTime(draft.repeat, False, draft.rows, nothing, head.tolist(), *[0.0] * 7)
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
-        pass_us, layer_us = engine.draft_us(self.strategy.kind)
+        own_vocab = net.vocab != self.deployed.target.vocab
+        pass_us, layer_us = engine.draft_us(self.strategy.kind, own_vocab)
+        branches = draft.rows if engine.tree_attention else 1
+        if self.strategy.needs_tree and engine.tree_pass_us is not None:
+            pass_us += engine.tree_pass_us.value
         pad = np.concatenate([self._mixed_pad, m[self._tokens :]])
         width = self.width if draft.covers_prefill else draft.rows
         attention = Attention.of(kernels, net, self.deployed.kv, draft.tp, width)
@@ -131,8 +139,8 @@ class StepTime:
             draft.rows,
             body=total(parts)[pad].tolist(),
             head=total(head_parts(kernels, net, draft.tp, m)).tolist(),
-            kv_s=attention.kv_s,
-            read_s=attention.read_s,
+            kv_s=branches * attention.kv_s,
+            read_s=branches * attention.read_s,
             query_s=attention.query_s,
             pair_s=attention.pair_s,
             token_s=attention.token_s,
@@ -153,6 +161,15 @@ class StepTime:
         table: list[float] = (US * (step + fixed + sequences)).tolist()
         return table
 
+    def _host_of_drafts(self) -> list[float]:
+        """Host time of 0, 1, ... drafted tokens of a step [s]."""
+        engine = self.deployed.engine
+        each = engine.host_speculative.per_draft_token_us
+        if each is None or self.strategy.scheduled_ahead(engine):
+            return [0.0] * self._rows
+        table: list[float] = (US * each.value * np.arange(self._rows)).tolist()
+        return table
+
     def _start(self, n: int, lines: bool) -> float | None:
         """Step of ``n`` sequences of no context; None where contexts may not add by a line."""
         if not lines or n * self.width >= self._tokens:
@@ -164,7 +181,7 @@ class StepTime:
     def _full_width(self, n: int, ctx: float) -> float:
         tokens, query_ctx = n * self.width, self.width * ctx
         gpu = self._decode_body[tokens] + self._head[tokens] + self._sampler[n]
-        gpu += self._draft_sampler[tokens - n] + self._attention.seconds(ctx, query_ctx)
+        gpu += self._drafted[tokens - n] + self._attention.seconds(ctx, query_ctx)
         return gpu + self.draft_s(n, tokens, ctx, query_ctx, 0.0) + self._host[n]
 
     def decode(self, n: int, ctx: int) -> float:
@@ -212,7 +229,7 @@ class StepTime:
             + self._head[query_tokens + finishing]
             + self._attention.seconds(ctx + prefill_ctx, query_ctx, pairs, prefill_tokens)
             + self._sampler[rows]
-            + self._draft_sampler[query_tokens - n]
+            + self._drafted[query_tokens - n]
         )
         if self._passes:
             all_ctx = ctx + prefill_ctx
@@ -231,9 +248,9 @@ class StepTime:
         """Draft phase of a step: all passes, one after another [s]."""
         return draft_seconds(self._passes, sequences, tokens, ctx, query_ctx, pairs, prompt_tokens)
 
-    def host_s(self, sequences: int) -> float:
-        """Host time a step of ``sequences`` rows waits for [s]."""
-        return self._host[sequences]
+    def host_s(self, sequences: int, drafted: int = 0) -> float:
+        """Host time a step of ``sequences`` rows and ``drafted`` tokens waits for [s]."""
+        return self._host[sequences] + self._host_drafts[drafted]
 
     def padded(self, n: int, tokens: int) -> NDArray[np.int64]:
         """Tokens computed in a step of ``n`` sequences and ``tokens`` tokens, shape (1,)."""
@@ -268,5 +285,5 @@ class StepTime:
             "sampling": self._sampler[n] + self._draft_sampler[tokens - n],
             "collectives": float(layers["collectives"][0] + head["collectives"][0]),
             "draft": self.draft_s(n, tokens, ctx, query_ctx, 0.0),
-            "host": self._host[n],
+            "host": self.host_s(n, tokens - n),
         }

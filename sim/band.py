@@ -40,7 +40,7 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
     of the kernels comes on top.
     """
     deployment, strategy = setup.deployment, setup.strategy
-    engine, weights, rows = deployment.engine, deployment.weights, catalog.residuals()
+    engine, weights, rows = deployment.engine, deployment.weights, deployment.residuals
     plain = rows.of_step("plain", engine.family, weights, query_tokens)
     lo, hi = _kernel_errors(setup, plain, query_tokens)
     basis = _basis(setup, query_tokens)
@@ -88,7 +88,7 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
     """The weakest of everything the prediction rests on."""
     deployment, strategy = setup.deployment, setup.strategy
     engine, weights, target = deployment.engine, deployment.weights, deployment.target
-    residual = catalog.residuals().of_step(
+    residual = deployment.residuals.of_step(
         strategy.band_family, engine.family, weights, query_tokens
     )
     device = deployment.accelerator.name
@@ -154,7 +154,7 @@ def with_prefill(
     if band is None:
         return None
     deployment = setup.deployment
-    residual = catalog.residuals().of_prefill(deployment.engine.family, deployment.weights)
+    residual = deployment.residuals.of_prefill(deployment.engine.family, deployment.weights)
     wider = dict(band)
     if band["lo"] is not None:
         wider["lo"] = band["lo"] * (1 + (residual.lo - 1) * computed_share)

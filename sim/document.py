@@ -25,7 +25,7 @@ def document_of(scenario_file: ScenarioFile, rows: list[Row], interrupted: bool)
         Whether rows are missing because the run was stopped.
     """
     first, asked = build(scenario_file.points[0].scenario), scenario_file.resolved.hardware
-    table = catalog.table_file(asked.profile or first.accelerator.profile, first.profile)
+    table = catalog.table_file(asked.profile or first.profile.name, first.profile)
     question = scenario_file.document.comment
     return {
         **({"question": question} if question else {}),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from models.acceptance import Acceptance
+from models.residuals import Residuals
 from sim import resources
 from sim.analysis import describe
 from sim.analysis.streams import Kind
@@ -82,6 +83,7 @@ def run(
     keep_steps: bool = False,
     tables: Sequence[Tables] | None = None,
     rows: Sequence[Row] = (),
+    residuals: Residuals | None = None,
 ) -> Result:
     """Simulate every point, strategy and replication of a scenario file.
 
@@ -97,6 +99,8 @@ def run(
         Who takes the tables of each run as it ends; ``Result`` then holds none.
     rows : sequence of dict
         Rows of the first points, all strategies of each, that need not be simulated again.
+    residuals : Residuals, optional
+        What the bands carry in place of the catalogue's residuals.
 
     Raises
     ------
@@ -112,7 +116,7 @@ def run(
     try:
         for point in points:
             made.append({})
-            for index, row in _rows(point, progress, collector):
+            for index, row in _rows(point, progress, collector, residuals):
                 made[-1][index] = row
     except KeyboardInterrupt:
         if not collector.finished:
@@ -135,10 +139,14 @@ def _requests(scenario: Scenario) -> int:
     return len(scenario.strategies) * sum(counts)
 
 
-def _rows(point: Point, progress: Progress, collector: Collector) -> Iterator[tuple[int, Row]]:
+def _rows(
+    point: Point, progress: Progress, collector: Collector, residuals: Residuals | None
+) -> Iterator[tuple[int, Row]]:
     """Index and row of each strategy as it is complete, plain decoding first."""
     scenario = point.scenario
     deployment = build(scenario)
+    if residuals is not None:
+        deployment = replace(deployment, residuals=residuals)
     replications = range(scenario.run.replications)
     workloads = [generate(scenario.workload, scenario.run.seed, r) for r in replications]
     comparison = _Comparison(point, workloads, progress)

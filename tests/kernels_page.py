@@ -20,6 +20,7 @@ from sim.kernel_rows import kernel_table
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/kernels.md"
 MEASURED = ROOT / "tests/measured"
+PUBLISHED = ROOT / "calibration/data/kernels/verify_attention_hopper.csv"
 PICTURES = {
     "gemm": ("GEMM",),
     "attention": ("Decode", "Prefill", "Verification"),
@@ -193,7 +194,7 @@ def back_ends() -> Lines:
 
 def verification() -> Lines:
     """Published and predicted times of attention with few query tokens."""
-    published = verify_attention.read_published(MEASURED / "verify_attention_hopper.csv")
+    published = verify_attention.read_published(PUBLISHED)
     predicted = verify_attention.predicted_s(published)
 
     def rows() -> Iterator[Sequence[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,15 +25,6 @@ class Stage(NamedTuple):
     ttft_s: float
     tpot_s: float
     e2e_s: float
-
-
-class Gain(NamedTuple):
-    """One measured speedup."""
-
-    scenario: str
-    kind: str
-    max_num_seqs: int
-    speedup: float
 
 
 def stages() -> list[Stage]:
@@ -73,41 +63,6 @@ def _asked(scenario: Any) -> tuple[Any, ...]:
         (stream.prompt_tokens.value, stream.output_tokens.value),
         (engine.max_num_batched_tokens, engine.gpu_memory_utilization),
     )
-
-
-def gains() -> list[Gain]:
-    return [
-        Gain(row["scenario"], row["kind"], int(row["max_num_seqs"]), float(row["speedup"]))
-        for row in _table("specdecode_h100.csv")
-    ]
-
-
-class Prefill(NamedTuple):
-    """One closed loop with uncached prompts: nominal lengths, users, times [s]."""
-
-    prompt_nominal: int
-    output_nominal: int
-    users: int
-    ttft_s: float
-    tpot_s: float
-
-
-def prefills() -> list[Prefill]:
-    return [
-        Prefill(
-            int(row["prompt_nominal"]),
-            int(row["output_nominal"]),
-            int(row["users"]),
-            float(row["ttft_ms"]) / 1e3,
-            float(row["tpot_ms"]) / 1e3,
-        )
-        for row in _table("inferencemax_h100.csv")
-    ]
-
-
-def _table(name: str) -> list[dict[str, str]]:
-    with (Path(__file__).parent / "measured" / name).open(encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def load(scenario: str) -> ScenarioFile:

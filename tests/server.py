@@ -55,7 +55,7 @@ class Cost:
     ) -> float:
         return self._step_s + self._token_s * prefill_tokens
 
-    def host_s(self, sequences: int) -> float:
+    def host_s(self, sequences: int, drafted: int = 0) -> float:
         return 0.0
 
     def draft_s(self, *counts: float) -> float:

@@ -38,6 +38,8 @@ PUBLISHED = {
     "llama-68m": 0.068,
     "llama-160m": 0.162,
     "smollm2-135m": 0.1345,
+    # Qwen2-0.5B has 0.494, 151936 - 128256 rows of its vocabulary more
+    "qwama-0.5b": 0.494 - 23680 * 896 / 1e9,
     "qwen2.5-7b": 7.62,
     "qwen3-0.6b": 0.596,
     "qwen3-8b": 8.19,

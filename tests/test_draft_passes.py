@@ -28,20 +28,20 @@ def no_graphs(name):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "target", "tp", "published"),
+    ("strategy", "target", "tp", "launch", "published"),
     [
-        (EAGLE, "llama-3.1-8b", 1, 606),
-        (EAGLE3(k=3), "llama-3.1-8b", 1, 322),
-        (EAGLE, "llama-3.1-70b", 4, 511),
+        (EAGLE, "llama-3.1-8b", 1, 250, 606),
+        (EAGLE3(k=3), "llama-3.1-8b", 1, 250 + 80, 322),
+        (EAGLE, "llama-3.1-70b", 4, 250, 511),
     ],
 )
-def test_gpu_time_of_one_pass(strategy, target, tp, published):
-    # the last pass of a step, without the 250 us of its launch
+def test_gpu_time_of_one_pass(strategy, target, tp, launch, published):
+    # the last pass of a step, without the time of its launch
     longer = strategy.model_copy(update={"k": 4})
     one, more = (
         stepping(s, target=target, tp=tp).draft_s(1, 4, 0, 0, 0) for s in (strategy, longer)
     )
-    assert us(more - one) - 250 == pytest.approx(published, rel=0.05)
+    assert us(more - one) - launch == pytest.approx(published, rel=0.05)
 
 
 def test_eagle_drafts_k_passes_the_first_over_the_prompts_too():
@@ -57,9 +57,10 @@ def test_eagle_drafts_k_passes_the_first_over_the_prompts_too():
     assert us(step.draft_s(2, 1008, ctx, 4 * ctx, pairs)) == close(prompt)
 
 
-def test_eagle3_projects_once_and_uses_its_small_head():
+def test_eagle3_projects_once_and_maps_the_logits_of_its_small_head():
     first, later = (by_hand.eagle3_pass(4, 1, LLAMA_8B, fc) for fc in (True, False))
-    assert us(stepping(EAGLE3(k=3)).draft_s(1, 4, 0, 0, 0)) == close(first + 2 * later + 750)
+    passes = first + 2 * later + 3 * (250 + 80)
+    assert us(stepping(EAGLE3(k=3)).draft_s(1, 4, 0, 0, 0)) == close(passes)
 
 
 def test_tree_drafts_one_pass_a_level():
@@ -77,7 +78,8 @@ def test_dynamic_tree_runs_eight_passes_of_ten_rows():
     expected = by_hand.eagle_pass(60, 1, LLAMA_8B) + 7 * by_hand.eagle_pass(10, 10, LLAMA_8B)
     one = LLAMA_8B._replace(layers=1)
     first = max(by_hand.kv_read(ctx, one), by_hand.attend(60 * ctx, one))
-    expected += first + 7 * by_hand.kv_read(ctx, one) + 8 * 20
+    # FlashInfer reads the context for every branch; choosing and planning cost 366 us a pass
+    expected += first + 7 * 10 * by_hand.kv_read(ctx, one) + 8 * (20 + 366)
     assert first > by_hand.kv_read(ctx, one)
     exact = stepping(KIND["eagle2"](), entry=no_graphs("sglang_0.5"), max_num_seqs=2)
     assert us(exact.draft_s(1, 60, ctx, 60 * ctx, 0)) == close(expected)

@@ -213,20 +213,34 @@ def test_the_file_reads_like_one_written_by_hand(whole):
 # Those of the catalogue
 
 
+EVERY = [*shipped.shipped(), *shipped.of_engines()]
+
+
 @pytest.mark.parametrize("one", shipped.shipped(), ids=lambda one: one.name)
 def test_each_gpu_of_the_tables_has_its_own_profile(one):
+    assert catalog.hardware(one.name).profile == one.name == catalog.profile(one.name).device
+
+
+@pytest.mark.parametrize("one", shipped.of_engines(), ids=lambda one: one.name)
+def test_an_engine_with_kernels_of_its_own_has_a_profile_beside_it(one):
+    gpu, profile = catalog.hardware(one.device), catalog.profile(one.name)
+    assert gpu.profile_for("tensorrt_llm") == one.name != gpu.profile_for("vllm_v1") == gpu.profile
+    assert profile.device == gpu.name
+
+
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.name)
+def test_a_shipped_profile_says_where_it_comes_from_and_has_all_kernels(one):
     profile = catalog.profile(one.name)
-    assert catalog.hardware(one.name).profile == one.name == profile.device
     assert profile.engine == f"{one.engine} {one.version}"
     assert profile.provenance is not None
     assert f"--system {one.system}" in profile.provenance.command
     assert sorted(profile.all_reduce) == [2, 4, 8]
     assert profile.kernel_residual("layer", "bf16", 64) is not None
-    assert set(profile.gemm) == set(catalog.hardware(one.name).peak_flops) - {"int8"}
+    assert set(profile.gemm) == set(catalog.hardware(one.device).peak_flops) - {"int8"}
 
 
 @pytest.mark.extras
-@pytest.mark.parametrize("one", shipped.shipped(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", EVERY, ids=lambda one: one.name)
 def test_the_shipped_profiles_are_what_the_tables_give(one, tmp_path: Path):
     pytest.importorskip("aiconfigurator_core", reason="needs the extra 'tables'")
     there = catalog.profile(one.name)

@@ -59,7 +59,7 @@ class Cost:
     def mixed(self, *counts: float) -> float:
         return float(self._cost(*counts, *[0] * (8 - len(counts))))
 
-    def host_s(self, sequences: int) -> float:
+    def host_s(self, sequences: int, drafted: int = 0) -> float:
         return 0.0
 
     def draft_s(self, *counts: float) -> float:

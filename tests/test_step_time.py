@@ -53,7 +53,7 @@ def test_plain_step_of_llama_8b(n, ctx, m):
     expected = by_hand.layers(m, LLAMA_8B) + by_hand.head(n, 4096, 128256)
     expected += by_hand.kv_read(ctx, LLAMA_8B)
     assert us(stepping().decode(n, ctx)) == close(expected)
-    assert us(stepping(engine="vllm_0.10").decode(n, ctx)) == close(expected + 645)
+    assert us(stepping(engine="vllm_0.10").decode(n, ctx)) == close(expected + 645 + 9 * n)
 
 
 @pytest.mark.parametrize(("n", "ctx", "m"), [(1, 500, 1), (16, 16_384, 16), (50, 80_000, 56)])
@@ -209,25 +209,33 @@ def test_128_rows_are_sorted_each_by_itself():
 @pytest.mark.parametrize(
     ("engine", "strategy", "expected"),
     [
-        ("vllm_0.10", PLAIN, 645),
-        ("vllm_0.10", EAGLE, 755),
+        ("vllm_0.10", PLAIN, 645 + 9 * 10),
+        ("vllm_0.10", EAGLE, 755 + 9 * 10 + 2.9 * 30),
         ("vllm_0.15", PLAIN, 0),
         ("vllm_0.15", EAGLE, 0),
         ("vllm_0.15", EAGLE3(), 0),
-        ("vllm_0.15", ONE_B, 755),
-        ("vllm_0.15", MEDUSA(), 755),
+        ("vllm_0.15", ONE_B, 755 + 9 * 10 + 2.9 * 40),
+        ("vllm_0.15", MEDUSA(), 755 + 9 * 10 + 2.9 * 40),
         ("vllm_0.28", ONE_B, 0),
         # the CPU proposer: 15 us and 1.5 us a sequence
-        ("vllm_0.15", NGRAM, 755 + 15 + 1.5 * 10),
+        ("vllm_0.15", NGRAM, 755 + 9 * 10 + 2.9 * 30 + 15 + 1.5 * 10),
         ("vllm_0.33", NGRAM, 0),
-        ("vllm_v0", PLAIN, 1440 + 280 * 10),
-        ("vllm_v0", MEDUSA(), 4840 + 824 * 10),
+        ("vllm_v0", PLAIN, 1400 + 253 * 10),
+        ("vllm_v0", MEDUSA(), 5112 + 660 * 10),
     ],
 )
 def test_host_time_of_ten_sequences(engine, strategy, expected):
     step = stepping(strategy, engine=engine)
     assert us(step.breakdown(10, 0)["host"]) == pytest.approx(expected, abs=1e-6)
-    assert us(step.host_s(10)) == pytest.approx(expected, abs=1e-6)
+    drafted = 10 * strategy.drafted
+    assert us(step.host_s(10, drafted)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_step_waits_for_the_tokens_it_drafted_only():
+    step = stepping(NGRAM, engine="vllm_0.10")
+    wide, narrow = (step.mixed(10, 9000, tokens, 9000) for tokens in (22, 21))
+    gpu = [step.breakdown(10, 900, tokens) for tokens in (22, 21)]
+    assert us(wide - narrow) == pytest.approx(2.9 + us(gpu[0]["lm_head"] - gpu[1]["lm_head"]))
 
 
 def test_engines_of_2023_wait_by_group_size():
@@ -265,7 +273,7 @@ def test_a_speculating_step_with_a_prompt():
     draft += 3 * (by_hand.kv_read(ctx + chunk, one) + 250)
     # FlashInfer for a token of every sequence, a sort for the drafts
     sampling = 9 * v * 0.007e-3 + 24 * v * 0.215e-3
-    assert us(found) == close(verify + draft + sampling + 755)
+    assert us(found) == close(verify + draft + sampling + 755 + 9 * 9 + 2.9 * 24)
 
 
 def test_a_chunk_alone_is_drafted_for_but_yields_no_row():
@@ -285,7 +293,7 @@ def test_only_matches_of_an_ngram_step_are_verified():
     found = step.mixed(8, 8000, 14, 14_000)
     expected = by_hand.layers(16, LLAMA_8B) + by_hand.head(14, 4096, 128256)
     expected += by_hand.kv_read(8000, LLAMA_8B) + 2 * 159 + 14 * 128256 * 0.152e-3
-    assert us(found) == close(expected + 755 + 15 + 1.5 * 8)
+    assert us(found) == close(expected + 755 + 9 * 8 + 2.9 * 6 + 15 + 1.5 * 8)
 
 
 def test_the_host_waits_for_sequences_that_finish_their_prompt_too():
@@ -293,7 +301,7 @@ def test_the_host_waits_for_sequences_that_finish_their_prompt_too():
         stepping(engine="vllm_v0").mixed(8, 0, 8, 0, 100, 100, 5000.0, finishing=f) for f in (0, 2)
     ]
     head = by_hand.head(10, 4096, 128256) - by_hand.head(8, 4096, 128256)
-    assert us(found[1] - found[0]) == pytest.approx(2 * 280 + head, rel=1e-9)
+    assert us(found[1] - found[0]) == pytest.approx(2 * 253 + head, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", EVERY)

@@ -17,12 +17,21 @@ from models.profile import Profile, Provenance
 
 
 class Shipped(NamedTuple):
-    """One profile: named like its GPU, from the tables of one engine version on one system."""
+    """One profile, from the tables of one engine version on one system.
+
+    It is named like its GPU, or like both where ``gpu`` runs it under that engine alone.
+    """
 
     name: str
     system: str
     engine: str
     version: str
+    gpu: str = ""
+
+    @property
+    def device(self) -> str:
+        """Catalogue name of its GPU."""
+        return self.gpu or self.name
 
 
 class Calibrated(NamedTuple):
@@ -44,6 +53,14 @@ def shipped() -> list[Shipped]:
     ]
 
 
+def of_engines() -> list[Shipped]:
+    """Profiles of one engine alone, whose kernels are its own; beside those of ``shipped``."""
+    return [
+        Shipped("h100_sxm_trtllm", "h100_sxm", "trtllm", "1.3.0rc20", "h100_sxm"),
+        Shipped("h200_sxm_trtllm", "h200_sxm", "trtllm", "1.3.0rc20", "h200_sxm"),
+    ]
+
+
 def calibrate(one: Shipped, *, date: str, speccast: str) -> tuple[Profile, list[Score]]:
     """Profile of one GPU from NVIDIA's tables, and the errors of its fits.
 
@@ -60,7 +77,7 @@ def calibrate(one: Shipped, *, date: str, speccast: str) -> tuple[Profile, list[
     RuntimeError
         If the package of the tables is not installed.
     """
-    accelerator = catalog.hardware(one.name)
+    accelerator = catalog.hardware(one.device)
     rows = flag(aiconfigurator.read(one.system, one.engine, one.version), accelerator)
     package = f"{aiconfigurator.PACKAGE} {version(aiconfigurator.PACKAGE)}"
     return fit_profile(
@@ -94,7 +111,7 @@ def calibrate_shipped(
     """
     day = date or datetime.date.today().isoformat()
     written = []
-    for one in shipped():
+    for one in (*shipped(), *of_engines()):
         profile, scores = calibrate(one, date=day, speccast=speccast)
         path = Path(folder) / f"{one.name}.yaml"
         write_profile(profile, path)

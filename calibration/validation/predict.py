@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from multiprocessing import get_context
+from functools import lru_cache
+from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
-from scipy.optimize import brentq
-
+from calibration.validation import shares, verify_attention
 from calibration.validation.case import Case
+from calibration.validation.matches import ngram_at
+from models.residuals import Residuals
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.progress import OnProgress
@@ -21,6 +24,13 @@ from sim.scenario.load import parse_scenario
 
 Row = Mapping[str, Any]
 TAU_TOLERANCE = 1e-3
+SPEEDUP_TOLERANCE = 1e-3
+"""A tenth of what speedups can be read off pictures to."""
+LEAST_TAU = 1.02
+SHORT_OF_MOST = 0.02
+MOST_SECANTS = 6
+FEW_REQUESTS = 50
+SHORT_ROUNDS = 2
 
 
 class Outcome(NamedTuple):
@@ -53,8 +63,11 @@ def metric_of(row: Row, metric: str) -> float | None:
     row : mapping
     metric : str
         ``ttft_s.mean`` and alike (any latency and statistic of a row), ``speedup``,
+        ``e2e_speedup`` (mean latency of plain decoding over that of the strategy at equal rate),
+        ``step_ratio`` (tau over speedup: a step of the strategy over one of plain decoding),
         ``tok_per_s`` (output tokens of the whole run over its time), ``duration_s``,
-        or ``share.draft`` and alike: of a decode step at the mean batch.
+        or ``share.draft``, ``share.verify``, ``share.sampling``, ``share.host``: of the time of
+        all steps.
 
     Raises
     ------
@@ -63,37 +76,63 @@ def metric_of(row: Row, metric: str) -> float | None:
     """
     name, _, detail = metric.partition(".")
     if name == "share":
-        return _share(row, detail)
+        return float(row["shares"][detail])
     if name == "tok_per_s":
         return float(row["tok_per_s_per_gpu"]) * int(row["gpus"])
+    if name == "step_ratio":
+        return None if row["speedup"] is None else float(row["tau"] / row["speedup"])
+    if name == "e2e_speedup":
+        return _e2e_speedup(row)
     if name == "duration_s":
         return float(row["finished"]) / float(row["req_per_s"])
     value = row[name][detail] if detail else row[name]
     return None if value is None else float(value)
 
 
-def _share(row: Row, part: str) -> float | None:
-    """Share of a decode step: ``draft``, ``sampling``, ``host``, and ``verify`` for the rest."""
-    step = row["step_s"]
-    if step is None:
-        return None
-    parts = step["components"]
-    own = {name: parts[name] for name in ("draft", "sampling", "host")}
-    own["verify"] = sum(parts.values()) - sum(own.values())
-    return float(own[part] / sum(parts.values()))
+def _e2e_speedup(row: Row) -> float | None:
+    """None where either has no steady latency."""
+    latencies = [one["e2e_s"]["mean"] for one in (row["plain"], row)]
+    return None if None in latencies else float(latencies[0] / latencies[1])
 
 
-def simulate(case: Case, band: bool = False) -> Row:
-    """Run the scenario of a case; the row of the strategy that was measured, with ``gpus``."""
+def simulate(case: Case, band: bool = False, residuals: Residuals | None = None) -> Row:
+    """Run the scenario of a case; the row of the strategy that was measured.
+
+    It has ``gpus`` besides, ``plain``, the row of the first strategy, and ``shares`` of the time of
+    all steps, if any is asked for.
+    """
     data = copy.deepcopy(dict(case.scenario))
     data["run"] = {"warmup": 0, **data.get("run", {}), "band": band}
-    document = experiment.run(parse_scenario(load_yaml(to_yaml(data), case.name))).document
-    return {**document["rows"][-1], "gpus": document["scenario"]["hardware"]["gpus"]}
+    in_parts = any(metric.startswith("share.") for metric in case.measured)
+    return _simulated(to_yaml(data), case.name, in_parts, residuals)
 
 
-def predict(case: Case, band: bool = False) -> list[Outcome]:
-    """Every figure of a case beside its prediction."""
-    row = simulate(case, band)
+@lru_cache(maxsize=4)
+def _simulated(text: str, name: str, in_parts: bool, residuals: Residuals | None) -> Row:
+    """The last run of an anchor is its first as a case, so a few are kept."""
+    scenario = parse_scenario(load_yaml(text, name))
+    ran = experiment.run(scenario, keep_steps=in_parts, residuals=residuals)
+    rows, gpus = ran.document["rows"], ran.document["scenario"]["hardware"]["gpus"]
+    row = {**rows[-1], "gpus": gpus, "plain": rows[0]}
+    if in_parts:
+        row["shares"] = shares.of_run(ran.steps[-1].columns, scenario.points[0].scenario)
+    return row
+
+
+def predict(case: Case, band: bool = False, residuals: Residuals | None = None) -> list[Outcome]:
+    """Every figure of a case beside its prediction.
+
+    Parameters
+    ----------
+    case : Case
+    band : bool
+        Also simulate both ends of the band.
+    residuals : Residuals, optional
+        What the band carries in place of the catalogue's residuals.
+    """
+    if case.suite == "kernels":
+        return [Outcome(case, "time_s", case.measured["time_s"], verify_attention.of_case(case))]
+    row = simulate(case, band, residuals)
     found = []
     for metric, measured in case.measured.items():
         predicted = metric_of(row, metric)
@@ -116,37 +155,71 @@ def _band(row: Row, metric: str) -> tuple[float | None, float | None, str | None
 
 
 def with_tau(case: Case, tau: float) -> Case:
-    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step."""
+    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step.
+
+    Where its matches are stated (n-gram lookup), their odds and those of the tokens copied are all
+    multiplied alike: a step without a match stays one of a single token.
+    """
     data = copy.deepcopy(dict(case.scenario))
-    data["strategies"][-1]["acceptance"] = {
-        **data["strategies"][-1].get("acceptance", {}),
-        "tau": round(tau, 4),
-    }
+    strategy = data["strategies"][-1]
+    stated = strategy.get("acceptance", {})
+    if "match_rate" in stated:
+        strategy["acceptance"] = ngram_at(stated, int(strategy["k"]), tau)
+    else:
+        strategy["acceptance"] = {**stated, "tau": round(tau, 4)}
     return replace(case, scenario=data)
 
 
 def solve_tau(anchor: Case, most: float) -> float:
-    """Tau at which the simulated speedup of a case is the measured one.
+    """Tau at which the simulated speedup of a case, of its latency or rate, is the measured one.
 
     Parameters
     ----------
     anchor : Case
-        With ``speedup`` among its figures.
+        With ``speedup`` or ``e2e_speedup`` among its figures.
     most : float
         The most tokens a step its strategy can emit.
+
+    Notes
+    -----
+    Secant steps, the first from a few of the requests: the speedup is nearly proportional to tau.
+    Where no tau gives it, the nearest.
     """
-    target = anchor.measured["speedup"]
+    metric = next(name for name in anchor.measured if name.endswith("speedup"))
+    target, (low, high) = anchor.measured[metric], (LEAST_TAU, most - SHORT_OF_MOST)
 
-    def off(tau: float) -> float:
-        got = metric_of(simulate(with_tau(anchor, tau)), "speedup")
-        return (got or 0.0) - target
+    def speedup(case: Case, tau: float) -> float:
+        return metric_of(simulate(with_tau(case, tau)), metric) or 0.0
 
-    lo, hi = 1.02, most - 0.02
-    if off(lo) >= 0:
-        return lo
-    if off(hi) <= 0:
-        return hi
-    return float(brentq(off, lo, hi, xtol=TAU_TOLERANCE))
+    def inside(tau: float) -> float:
+        return min(max(tau, low), high)
+
+    few, before = _shortened(anchor), inside(target)
+    for _ in range(SHORT_ROUNDS):
+        before = inside(before * target / speedup(few, before))
+    was = speedup(anchor, before)
+    if abs(was - target) <= SPEEDUP_TOLERANCE:
+        return before
+    tau = inside(before * target / was)
+    for _ in range(MOST_SECANTS):
+        if abs(tau - before) <= TAU_TOLERANCE:
+            break
+        got = speedup(anchor, tau)
+        if abs(got - target) <= SPEEDUP_TOLERANCE or got == was:
+            break
+        step = (target - got) * (tau - before) / (got - was)
+        before, was, tau = tau, got, inside(tau + step)
+    return tau
+
+
+def _shortened(case: Case) -> Case:
+    """The case with a few of its requests, where they are counted."""
+    data = copy.deepcopy(dict(case.scenario))
+    workload = data["workload"]
+    for place, key in ((workload, "requests"), (workload["arrivals"], "users")):
+        if key in place:
+            place[key] = min(place[key], FEW_REQUESTS)
+    return replace(case, scenario=data)
 
 
 def depth_of(case: Case) -> int:
@@ -162,6 +235,9 @@ def solved(cases: Sequence[Case]) -> list[Case]:
     return [with_tau(case, tau) for case in cases]
 
 
+Group = Callable[[Sequence[Case], bool], list[Outcome]]
+
+
 def _predict_group(cases: Sequence[Case], band: bool) -> list[Outcome]:
     ready = solved(cases) if cases[0].anchor else cases
     return [outcome for case in ready for outcome in predict(case, band)]
@@ -172,7 +248,7 @@ def predict_all(
     band: bool = False,
     jobs: int | None = None,
     on_progress: OnProgress | None = None,
-    group: Callable[[Sequence[Case], bool], list[Outcome]] = _predict_group,
+    group: Group = _predict_group,
 ) -> list[Outcome]:
     """Predict many cases, side by side; the outcomes come in the order of the cases.
 
@@ -188,25 +264,64 @@ def predict_all(
     group : callable
         What predicts cases of one anchor.
     """
+    cases = list(cases)
+    done: list[Outcome] = []
+    for outcomes in predicted(cases, band, jobs, group):
+        done += outcomes
+        if on_progress:
+            names = {outcome.case.name for outcome in done}
+            on_progress(outcomes[0].case.name, len(names), len(cases))
+    return in_order(cases, done)
+
+
+def in_order(cases: Iterable[Case], outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Outcomes in the order of their cases, whichever was predicted first."""
+    place = {case.name: index for index, case in enumerate(cases)}
+    return sorted(outcomes, key=lambda outcome: place[outcome.case.name])
+
+
+def predicted(
+    cases: Iterable[Case],
+    band: bool = False,
+    jobs: int | None = None,
+    group: Group = _predict_group,
+) -> Generator[list[Outcome], None, None]:
+    """Outcomes of the cases of one anchor after another, as they are complete.
+
+    Parameters
+    ----------
+    cases, band, jobs, group
+        As in ``predict_all``. Where the caller stops, what is on the way is given up.
+    """
     groups: dict[str, list[Case]] = {}
     for case in cases:
         groups.setdefault(case.anchor or case.name, []).append(case)
-    total, done = sum(map(len, groups.values())), 0
-    found: dict[str, list[Outcome]] = {}
-    jobs = jobs or os.cpu_count() or 1
-    if jobs == 1:
-        for name, members in groups.items():
-            found[name] = group(members, band)
-            done += len(members)
-            if on_progress:
-                on_progress(name, done, total)
-        return [outcome for name in groups for outcome in found[name]]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(group, members, band): name for name, members in groups.items()}
+    jobs = min(jobs or os.cpu_count() or 1, len(groups))
+    if jobs <= 1:
+        for members in groups.values():
+            yield group(members, band)
+        return
+    before = set(active_children())
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _deaf_to_ctrl_c)
+    try:
+        waiting = [pool.submit(group, members, band) for members in groups.values()]
         for future in as_completed(waiting):
-            name = waiting[future]
-            found[name] = future.result()
-            done += len(groups[name])
-            if on_progress:
-                on_progress(name, done, total)
-    return [outcome for name in groups for outcome in found[name]]
+            yield future.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in set(active_children()) - before:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _deaf_to_ctrl_c() -> None:
+    """A terminal sends Ctrl-C to workers too; only who started them answers it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def replayed(case: Case) -> Case:
+    """The case with a scenario that is simulated alike by itself: every request counts."""
+    data = copy.deepcopy(dict(case.scenario))
+    return replace(case, scenario={**data, "run": {"warmup": 0, **data.get("run", {})}})

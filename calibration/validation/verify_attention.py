@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.kernels import predict, rows
+from calibration.validation.case import Case
 from models import catalog
 
 BYTES = 2.0
@@ -27,7 +28,23 @@ def read_published(path: str | Path) -> pd.DataFrame:
         ``context_tokens``, ``heads``, ``kv_width`` and ``pair_width`` (elements cached a token, and
         elements a query head multiplies for each), ``time_us``, ``source``.
     """
-    raw = pd.read_csv(path)
+    raw = pd.read_csv(path, keep_default_na=False)
+    return _calls(raw)
+
+
+def of_case(case: Case) -> float:
+    """Predicted time of the one call that a case of the suite ``kernels`` describes [s]."""
+    call = {
+        "hardware": case.scenario["hardware"]["gpu"],
+        "kernel": case.labels["engine"],
+        **case.scenario["attention"],
+        "time_us": 1e6 * case.measured["time_s"],
+        "source": case.source,
+    }
+    return float(predicted_s(_calls(pd.DataFrame([call])))[0])
+
+
+def _calls(raw: pd.DataFrame) -> pd.DataFrame:
     query, context = raw["query_tokens"], raw["context_tokens"]
     pairs = query * context + query * (query + 1) / 2
     return rows.frame(

@@ -29,8 +29,8 @@ class StepCost(Protocol):
         """Any step [s]."""
         ...
 
-    def host_s(self, sequences: int) -> float:
-        """Host part of a step [s]."""
+    def host_s(self, sequences: int, drafted: int = 0) -> float:
+        """Host part of a step that verifies ``drafted`` tokens [s]."""
         ...
 
     def draft_s(

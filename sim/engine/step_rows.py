@@ -61,7 +61,7 @@ def step_row(
         prefill.pairs,
         prefill.tokens,
     )
-    host = scale * cost.host_s(sequences)
+    host = scale * cost.host_s(sequences, tokens - n)
     return (
         replica.number,
         start,

@@ -12,6 +12,7 @@ from models.kernel_table import KernelTable
 from models.kernels import Backend, Kernels
 from models.kv_memory import KvBudget, kv_budget
 from models.profile import Profile
+from models.residuals import Residuals
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
 from models.transformer import Transformer
@@ -39,6 +40,8 @@ class Deployment:
     ----------
     profile_basis : str
         ``validated`` when the constants were measured on this GPU, else ``extrapolated``.
+    residuals : Residuals
+        Errors seen against real runs, which the bands carry.
     kernel_table : KernelTable or None
         Measured rows of this GPU, where they are wanted.
     kernel_backend : str
@@ -64,6 +67,7 @@ class Deployment:
     engine: Engine
     profile: Profile
     profile_basis: Basis
+    residuals: Residuals
     kernel_table: KernelTable | None
     kernel_backend: Backend
     weights: Dtype
@@ -108,7 +112,13 @@ class Deployment:
     @property
     def kernels(self) -> Kernels:
         """Times of its kernels."""
-        return Kernels(self.accelerator, self.profile, self.kernel_table, self.kernel_backend)
+        return Kernels(
+            self.accelerator,
+            self.profile,
+            self.kernel_table,
+            self.kernel_backend,
+            engine=self.engine,
+        )
 
     def kv_budget(self, strategy: Strategy) -> KvBudget:
         """KV blocks left beside this strategy; ModelError if there is none."""
@@ -136,14 +146,14 @@ def build(scenario: Scenario) -> Deployment:
         For a profile file of the user's own that is wrong.
     """
     hardware, model, asked = scenario.hardware, scenario.model, scenario.engine
-    device = device_of(hardware)
-    accelerator, profile = device.accelerator, device.profile
     with blame("model.transformer"):
         target = catalog.transformer(model.transformer)
     with blame("engine.name"):
         engine = catalog.engine(asked.name)
     with blame("engine.constants"):
         engine = engine.with_constants(asked.constants)
+    device = device_of(hardware, engine.family)
+    accelerator, profile = device.accelerator, device.profile
     check_split(scenario.model, accelerator, profile, target)
     check_workload(scenario.workload)
     check_classes(scenario.slo, scenario.workload.streams)
@@ -157,6 +167,7 @@ def build(scenario: Scenario) -> Deployment:
         engine=engine,
         profile=profile,
         profile_basis=device.basis,
+        residuals=catalog.residuals(),
         kernel_table=device.table,
         kernel_backend=hardware.kernels,
         weights=model.weights,

@@ -34,8 +34,14 @@ class Device(NamedTuple):
         return "validated" if self.profile.device == self.accelerator.name else "extrapolated"
 
 
-def device_of(hardware: Hardware) -> Device:
+def device_of(hardware: Hardware, family: str = "") -> Device:
     """Resolve the GPU, or in its place the device that a profile was measured on.
+
+    Parameters
+    ----------
+    hardware : Hardware
+    family : str
+        Engine family, which may bring its own kernels.
 
     Raises
     ------
@@ -52,8 +58,9 @@ def device_of(hardware: Hardware) -> Device:
     accelerator = _accelerator(hardware, asked)
     if asked is None:
         with blame("hardware.gpu"):
-            asked = catalog.profile(accelerator.profile)
-    return Device(accelerator, asked, _table(hardware, accelerator, asked))
+            asked = catalog.profile(accelerator.profile_for(family))
+    name = hardware.profile or asked.name
+    return Device(accelerator, asked, _table(hardware, accelerator, asked, name))
 
 
 def _accelerator(hardware: Hardware, profile: Profile | None) -> Accelerator:
@@ -71,9 +78,10 @@ def _accelerator(hardware: Hardware, profile: Profile | None) -> Accelerator:
         return catalog.hardware(profile.device)
 
 
-def _table(hardware: Hardware, accelerator: Accelerator, profile: Profile) -> KernelTable | None:
+def _table(
+    hardware: Hardware, accelerator: Accelerator, profile: Profile, name: str
+) -> KernelTable | None:
     """Measured rows, where the scenario or the profile wants them and they are of this device."""
-    name = hardware.profile or accelerator.profile
     file, demanded = catalog.table_file(name, profile), hardware.kernels == "table"
     if demanded and (file is None or profile.device != accelerator.name):
         raise ModelError(

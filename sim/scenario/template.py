@@ -38,6 +38,7 @@ engine:
   # max_num_batched_tokens: 8192  # most tokens a step; default the engine's
   # max_model_len: 32768          # longest prompt plus output; default the model's, at most this
   # gpu_memory_utilization: 0.9
+  # constants: {{host_plain.per_step_us: 600}}  # host constants of your own, by name
   # router: least_outstanding     # round_robin, power_of_two, prefix_affinity, shared_queue
   # router_refresh_s: 0           # how old the loads may be that it knows; 0: exact
   # queue_limit: 200              # requests waiting in a replica; more are refused (HTTP 429)

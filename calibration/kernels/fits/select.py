@@ -14,7 +14,7 @@ from models.hardware import Accelerator
 FEWEST_SHAPES = 4
 """Shapes it takes to hold out half of them."""
 
-LINKS = ("vllm_graph", "nccl")
+LINKS = ("vllm_graph", "trtllm", "nccl")
 """Preferred first: what an engine runs inside CUDA graphs, then NVIDIA's own; else the usual."""
 
 ROUTINGS = ("balanced", "power_law_1.01")

@@ -9,9 +9,17 @@ from calibration.validation.case import Case, Suite
 
 PUBLICATIONS: dict[Suite, tuple[str, ...]] = {
     "serving": ("inference_sim",),
-    "prefill": (),
-    "speculation": (),
-    "kernels": (),
+    "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
+    "speculation": (
+        "specdecode_bench_vllm",
+        "vllm_draft_length",
+        "step_breakdown",
+        "specdecode_bench_sglang",
+        "vllm_blog",
+        "medusa_vllm_v0",
+        "single_stream",
+    ),
+    "kernels": ("verify_attention",),
 }
 """Modules of this package, each with ``cases() -> list[Case]``."""
 

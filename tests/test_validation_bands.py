@@ -1,0 +1,110 @@
+"""Bands from errors: the interval of a run not seen, and how often it holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calibration.validation.coverage import coverage, left_out
+from calibration.validation.residuals import Rule, interval, replaced, span
+from models import catalog
+
+PLAIN = Rule("vllm_v1", ("plain",), "runs", "step_s", ("autoregressive",), "model")
+
+
+def frame(relative: dict[str, list[float]], **columns: Any) -> pd.DataFrame:
+    """Errors by model."""
+    rows = [
+        {"case": f"{model}-{index}", "model": model, "relative": error}
+        for model, errors in relative.items()
+        for index, error in enumerate(errors)
+    ]
+    usual = {
+        "scored": True,
+        "origin": "runs",
+        "metric": "step_s",
+        "strategy": "autoregressive",
+        "acceptance": "none",
+    }
+    return pd.DataFrame(rows).assign(**usual, **columns)
+
+
+@pytest.mark.parametrize(("between", "within"), [(0.0, 0.03), (0.03, 0.01), (0.02, 0.02)])
+def test_it_holds_nine_in_ten_runs_of_a_group_not_seen(between, within):
+    rng = np.random.default_rng(3)
+    held = []
+    for _ in range(2000):
+        means = rng.normal(0.02, between, 9)
+        groups = np.repeat(np.arange(8), 6)
+        lo, hi = interval(means[groups] + rng.normal(0, within, 48), list(groups))
+        held.append(lo <= means[8] + rng.normal(0, within) <= hi)
+    assert 0.85 <= np.mean(held) <= 0.93
+
+
+def test_runs_of_one_model_that_share_an_error_do_not_narrow_it():
+    few = interval(np.array([0.05, -0.05, 0.01]), ["a", "b", "c"])
+    many = interval(np.repeat([0.05, -0.05, 0.01], 50), list(np.repeat(["a", "b", "c"], 50)))
+    assert many == pytest.approx(few)
+
+
+def test_one_group_alone_gives_the_interval_of_its_further_runs():
+    lo, hi = interval(np.array([-0.02, 0.0, 0.02]), ["a"] * 3)
+    assert hi == -lo == pytest.approx(1.645 * 0.02 * (4 / 3) ** 0.5)
+
+
+def test_a_row_too_slow_by_a_tenth_reaches_below_one_only():
+    ends = span(PLAIN, frame({"a": [0.1, 0.11], "b": [0.1, 0.09]}))
+    assert ends is not None
+    assert ends.hi == 1.0
+    assert ends.lo == pytest.approx(1 / 1.1, rel=0.03)
+    assert (ends.runs, ends.groups) == (4, 2)
+
+
+def test_a_speedup_predicted_too_high_means_steps_longer_than_predicted():
+    gain = PLAIN._replace(metric="speedup", family=("eagle", "ngram"), strategies=("eagle",))
+    errors = frame({"a": [0.1, 0.1], "b": [0.1, 0.1]})
+    ends = span(gain, errors.assign(metric="speedup", strategy="eagle"))
+    assert ends is not None
+    assert ends.hi == pytest.approx(1.1)
+    assert ends.lo == 1.0
+
+
+def test_what_is_not_scored_makes_no_band():
+    errors = frame({"a": [0.01, 0.02], "b": [0.01, 0.5]})
+    errors.loc[3, "scored"] = False
+    ends = span(PLAIN, errors)
+    assert ends is not None
+    assert ends.runs == 3
+
+
+def test_the_model_asked_about_never_sets_its_own_band():
+    errors = frame({"a": [0.5, 0.5], "b": [0.01, -0.01], "c": [0.01, -0.01]})
+    cases = [type("Named", (), {"name": name})() for name in errors["case"]]
+    found = left_out([PLAIN], cases, errors)
+    assert set(found) == set(errors["case"])
+    without_a = found["a-0"].of_step("plain", "vllm_v1", "bf16", 1)
+    without_b = found["b-0"].of_step("plain", "vllm_v1", "bf16", 1)
+    assert 1 / without_a.lo < 1.04
+    assert 1 / without_b.lo > 1.5
+
+
+def test_only_the_row_of_the_rule_is_replaced():
+    ends = span(PLAIN, frame({"a": [0.2, 0.21], "b": [0.2, 0.19]}))
+    assert ends is not None
+    shipped, own = catalog.residuals(), replaced(PLAIN, ends)
+    changed = [a for a, b in zip(shipped.steps, own.steps, strict=True) if a != b]
+    assert [(row.family, row.engine, row.weights) for row in changed] == [
+        (("plain",), "vllm_v1", ())
+    ]
+
+
+def test_coverage_counts_what_lies_inside():
+    errors = frame({"a": [0, 0, 0, 0]}).assign(
+        measured=[1.0, 1.2, 0.8, 3.0], lo=[0.9, 0.9, 0.9, 0.9], hi=[1.1, 1.1, 1.1, None], basis="x"
+    )
+    (row,) = coverage(errors, ["origin"]).to_dict("records")
+    assert (row["n"], row["inside"]) == (4, 0.5)
+    assert row["width"] == pytest.approx(1.1 / 0.9 - 1)
