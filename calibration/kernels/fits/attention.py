@@ -12,6 +12,7 @@ from calibration.kernels.fits import held_out
 from calibration.kernels.fits.held_out import Score
 from calibration.kernels.fits.robust import ZERO, Fitted, Form, fit_form
 from calibration.kernels.fits.select import (
+    FEWEST_SHAPES,
     beyond_cache,
     column,
     good,
@@ -41,6 +42,9 @@ WIDEST_VERIFY = 64
 FEWEST_COMPUTE_BOUND = 5
 CLEARLY = 0.8
 """Share of the error of the simpler form that one with a constant more must stay below."""
+
+MUCH = 10.0
+"""Launches it takes to read the KV cache from which a call reads much."""
 
 MOST = 1.1
 """Share of what the device can do above which a constant is none of its own: the rows of the fit
@@ -110,31 +114,39 @@ def decode_rows(rows: pd.DataFrame, accelerator: Accelerator) -> pd.DataFrame:
 def _fit_decode(
     used: pd.DataFrame, accelerator: Accelerator, kv: KvDtype
 ) -> tuple[AttentionConstants, Score]:
-    """One line, or the lesser of two where that is clearly closer to the rows held out."""
+    """One line for all rows; another for those that read much, where it is clearly closer to them.
+
+    The rows of a shape are held out together.
+    """
     bandwidth = accelerator.memory_bandwidth_bytes_per_s
 
-    def line(memory: float, launch_us: float, rows: pd.DataFrame) -> Floats:
-        return np.asarray(column(rows, "bytes") / (memory * bandwidth) + launch_us * US)
+    def seconds(values: Floats, rows: pd.DataFrame) -> Floats:
+        return np.asarray(column(rows, "bytes") / (values[0] * bandwidth) + values[1] * US)
 
-    def one(values: Floats, rows: pd.DataFrame) -> Floats:
-        return line(values[0], values[1], rows)
-
-    def two(values: Floats, rows: pd.DataFrame) -> Floats:
-        return np.minimum(one(values, rows), line(values[2], values[3], rows))
-
+    form = Form("decode", (0.8, 10.0), seconds)
+    found, score = _fit(form, used, kv, used["batch"])
     about = source_of(used), _lengths(used, "context_tokens")
-    found, score = _fit(Form("decode", (0.8, 10.0), one), used, kv, used["batch"])
-    start = (0.9 * found.values[0], found.values[1], 1.05 * found.values[0], 1.4 * found.values[1])
-    both, of_both = _fit(Form("decode", start, two), used, kv, used["batch"])
-    rising = bool((both.values[2:] > both.values[:2]).all()) and _told_of(both)
-    large = None
-    if rising and of_both.median < CLEARLY * score.median and of_both.p90 <= score.p90:
-        found, score = both, of_both
-        large = LargeReads(memory=both.constant(2, *about), launch_us=both.constant(3, *about))
-    constants = AttentionConstants(
-        memory=found.constant(0, *about), launch_us=found.constant(1, *about), large=large
+    small = AttentionConstants(
+        memory=found.constant(0, *about), launch_us=found.constant(1, *about)
     )
-    return constants, score
+    much = column(used, "bytes") > MUCH * small.launch_us.value * US * bandwidth
+    several = used[much].groupby(list(shape_columns(used, *SHAPES))).ngroups >= FEWEST_SHAPES
+    if not several:
+        return small, score
+    large, of_large = _fit(form, used[much], kv, used[much]["batch"])
+    all_rows = held_out.predicted_unseen(form, used, shape_columns(used, *SHAPES))
+    measured = column(used, "time_s")
+    of_small = held_out.of_times("attention", kv, "decode", measured[much], all_rows[much])
+    rises = bool((large.values > found.values).all())
+    if not rises or of_large.median >= CLEARLY * of_small.median:
+        return small, score
+    shape = shape_columns(used[much], *SHAPES)
+    all_rows[much] = np.minimum(all_rows[much], held_out.predicted_unseen(form, used[much], shape))
+    about = source_of(used), _lengths(used[much], "context_tokens")
+    reads = LargeReads(memory=large.constant(0, *about), launch_us=large.constant(1, *about))
+    batch = (int(used["batch"].min()), int(used["batch"].max()))
+    score = held_out.of_times("attention", kv, "decode", measured, all_rows, batch)
+    return small.model_copy(update={"large": reads}), score
 
 
 def _fit_prefill(
@@ -212,13 +224,9 @@ def _fit_verify(
 
 def _told(found: Fitted) -> bool:
     """Whether the rows tell all constants, each a share of a roof."""
-    return bool((found.values <= MOST).all()) and _told_of(found)
-
-
-def _told_of(found: Fitted) -> bool:
-    """Whether the rows tell all constants, of whatever unit."""
+    within = (found.values > ZERO) & (found.values <= MOST)
     vague = found.se > VAGUE * found.values
-    return bool(((found.values > ZERO) & ~vague).all())
+    return bool((within & ~vague).all())
 
 
 def _fit(
