@@ -246,11 +246,14 @@ class Kernels:
 
         Reading takes the lesser of this and ``kv_read_s`` a token.
         """
-        fitted = self.profile.attention[kv]
+        slow = self._slow_fp8_kv(kv)
+        read_as: KvDtype = kv if slow is None else "bf16"
+        share = 1.0 if slow is None else slow.per_token(net.heads / net.kv_heads)
+        fitted = self.profile.attention[read_as]
         if fitted.large is None:
             return None
         later_s = (fitted.large.launch_us.value - fitted.launch_us.value) * US
-        return later_s, self._kv_s(fitted.large.memory, net, kv, tp)
+        return later_s, share * self._kv_s(fitted.large.memory, net, read_as, tp)
 
     def verify_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float | None:
         """The same for several query tokens, where arithmetic does not hide it; None: it does."""

@@ -97,3 +97,13 @@ def test_a_scenario_runs_the_kernels_of_its_engine(engine, profile):
 def test_a_profile_of_ones_own_is_taken_under_any_engine():
     own = {"gpu": "h100_sxm", "profile": "h100_sxm"}
     assert deployed(own, "tensorrt_llm").profile.name == "h100_sxm"
+
+
+@pytest.mark.parametrize(("model", "share"), [("llama-3.1-70b", 1.0), ("llama-3.1-8b", 0.63)])
+def test_reading_much_of_an_fp8_cache_keeps_the_same_share_of_bf16(model, share):
+    net, slow = catalog.transformer(model), under("vllm_0.10")
+    fixed_s, token_s = slow.large_read_s(net, "fp8", 1)
+    as_bf16_s, bf16_s = slow.large_read_s(net, "bf16", 1)
+    assert fixed_s == as_bf16_s
+    assert token_s == pytest.approx(share * bf16_s)
+    assert under("vllm_0.24").large_read_s(net, "fp8", 1) == TIMED.large_read_s(net, "fp8", 1)
