@@ -29,11 +29,14 @@ class Fit(NamedTuple):
         Entry whose values are the starting point.
     cases : sequence of Case
         What they were fitted on, of one publication or several.
+    metrics : tuple of str
+        The figures of those cases that count; all where empty.
     """
 
     constants: tuple[str, ...]
     engine: str
     cases: Sequence[Case]
+    metrics: tuple[str, ...] = ()
 
 
 class Fitted(NamedTuple):
@@ -73,6 +76,8 @@ def responses(fit: Fit) -> pd.DataFrame:
         base = predict(case)
         moved = {name: predict(with_constants(case, _nudged(start, name))) for name in start}
         for index, outcome in enumerate(base):
+            if fit.metrics and outcome.metric not in fit.metrics:
+                continue
             rows.append(
                 {
                     "case": case.name,

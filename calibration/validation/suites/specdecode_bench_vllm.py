@@ -36,6 +36,9 @@ OF_THIS_RUN = ("gsm8k", "sharegpt")
 
 Row = Mapping[str, str]
 
+FITTED = {("eagle", "traces"): ("draft_pass_us",)}
+"""Constants of vLLM 0.10 these speedups were used to fit, with those by draft length."""
+
 
 def cases() -> list[Case]:
     """Every point with traces, then every curve with a batch-1 point, solved from it."""
@@ -154,6 +157,7 @@ def _case(
         scenario=scenario(row, [plain, strategy(row, acceptance)]),
         measured={"speedup": float(row["speedup"])},
         reading={"speedup": float(row["reading"])},
+        fitted=FITTED.get((row["strategy"], origin), ()),
         acceptance=origin,
         anchor=anchor,
     )
