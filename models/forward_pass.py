@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from models.engine import GraphRule, TreeAttention
 from models.gemm import Seconds
 from models.kernels import Kernels
+from models.kv_reads import large_read_s
 from models.schema import BYTES_PER_KV, Dtype, KvDtype
 from models.transformer import Transformer
 
@@ -133,7 +134,8 @@ class Attention:
     def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int, width: int) -> Attention:
         """Attention of all layers of ``net`` at ``width`` query tokens a sequence."""
         hidden, before = kernels.kv_read_s(net, kv, tp), kernels.verify_read_s(net, kv, tp)
-        far_s, far = kernels.large_read_s(net, kv, tp) or (0.0, hidden)
+        read_as = kv if kernels.slow_fp8_kv(kv) is None else "bf16"
+        far_s, far = large_read_s(kernels.profile.attention[read_as], hidden)
         if width == 1 or before is None:
             before = 0.0
         else:

@@ -223,37 +223,24 @@ class Kernels:
 
     def attention_launch_s(self, kv: KvDtype) -> float:
         """Fixed time of one layer's attention kernel [s]."""
-        slow = self._slow_fp8_kv(kv)
+        slow = self.slow_fp8_kv(kv)
         if slow is not None:
             return (self.profile.attention["bf16"].launch_us.value + slow.per_layer_us.value) * US
         return self.profile.attention[kv].launch_us.value * US
 
-    def _slow_fp8_kv(self, kv: KvDtype) -> Fp8Kv | None:
+    def slow_fp8_kv(self, kv: KvDtype) -> Fp8Kv | None:
+        """How this engine reads an fp8 cache, if not as the profile says."""
         if self.engine is None or kv != "fp8" or "bf16" not in self.profile.attention:
             return None
         return self.engine.fp8_kv
 
     def kv_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float:
         """Time to read one context token's KV in one layer [s]."""
-        slow = self._slow_fp8_kv(kv)
+        slow = self.slow_fp8_kv(kv)
         if slow is not None:
             share = slow.per_token(net.heads / net.kv_heads)
             return share * self._kv_s(self.profile.attention["bf16"].memory, net, "bf16", tp)
         return self._kv_s(self.profile.attention[kv].memory, net, kv, tp)
-
-    def large_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> tuple[float, float] | None:
-        """What much KV takes beyond the launch, and each context token of it [s]; None: the same.
-
-        Reading takes the lesser of this and ``kv_read_s`` a token.
-        """
-        slow = self._slow_fp8_kv(kv)
-        read_as: KvDtype = kv if slow is None else "bf16"
-        share = 1.0 if slow is None else slow.per_token(net.heads / net.kv_heads)
-        fitted = self.profile.attention[read_as]
-        if fitted.large is None:
-            return None
-        later_s = (fitted.large.launch_us.value - fitted.launch_us.value) * US
-        return later_s, share * self._kv_s(fitted.large.memory, net, read_as, tp)
 
     def verify_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float | None:
         """The same for several query tokens, where arithmetic does not hide it; None: it does."""

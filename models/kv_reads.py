@@ -21,8 +21,20 @@ def kv_read_s(
     full the rate is higher.
     """
     moved = np.asarray(moved_bytes, dtype=np.float64) / bandwidth_bytes_per_s
-    seconds = moved / fitted.memory.value
-    if fitted.large is not None:
-        later_s = (fitted.large.launch_us.value - fitted.launch_us.value) * US
-        seconds = np.minimum(seconds, later_s + moved / fitted.large.memory.value)
-    return np.asarray(seconds)
+    later_s, share = large_read_s(fitted, 1 / fitted.memory.value)
+    return np.asarray(np.minimum(moved / fitted.memory.value, later_s + share * moved))
+
+
+def large_read_s(fitted: AttentionConstants, token_s: float) -> tuple[float, float]:
+    """What much KV takes beyond the launch, and each context token of it [s].
+
+    Parameters
+    ----------
+    fitted : AttentionConstants
+    token_s : float
+        What a context token takes where little is read.
+    """
+    if fitted.large is None:
+        return 0.0, token_s
+    later_s = (fitted.large.launch_us.value - fitted.launch_us.value) * US
+    return later_s, token_s * fitted.memory.value / fitted.large.memory.value

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from models import catalog
+from models.forward_pass import Attention
 from models.gemm import fused
 from models.kernels import Kernels
 from models.schema import Constant
@@ -102,8 +103,6 @@ def test_a_profile_of_ones_own_is_taken_under_any_engine():
 @pytest.mark.parametrize(("model", "share"), [("llama-3.1-70b", 1.0), ("llama-3.1-8b", 0.63)])
 def test_reading_much_of_an_fp8_cache_keeps_the_same_share_of_bf16(model, share):
     net, slow = catalog.transformer(model), under("vllm_0.10")
-    fixed_s, token_s = slow.large_read_s(net, "fp8", 1)
-    as_bf16_s, bf16_s = slow.large_read_s(net, "bf16", 1)
-    assert fixed_s == as_bf16_s
-    assert token_s == pytest.approx(share * bf16_s)
-    assert under("vllm_0.24").large_read_s(net, "fp8", 1) == TIMED.large_read_s(net, "fp8", 1)
+    in_fp8, in_bf16 = (Attention.of(slow, net, kv, 1, 1) for kv in ("fp8", "bf16"))
+    assert in_fp8.far_s == in_bf16.far_s > 0
+    assert in_fp8.far_kv_s == pytest.approx(share * in_bf16.far_kv_s)

@@ -87,7 +87,7 @@ def test_no_model_hides_behind_the_others(found):
 
 
 def test_errors_of_the_step_stand_beside_those_of_latencies(found):
-    frame = open_loop.table()
+    frame = open_loop.outcomes()
     assert set(frame["metric"]) == {"step_s"} and frame["scored"].all()
     assert not frame["in_sample"].any()
     assert frame["relative"].tolist() == pytest.approx([error.relative for error in found])

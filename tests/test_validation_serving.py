@@ -128,7 +128,7 @@ def test_no_model_hides_behind_the_others(frame):
 def test_medians_are_nearer_than_means_with_their_cold_starts(frame):
     stated = frame[frame["prompts"] == "stated"]
     mape = errors(stated, ("metric",))["mape"]
-    assert mape["ttft_s.p50",] < mape["ttft_s.mean",] / 2
+    assert mape["ttft_s.p50",] < mape["ttft_s.mean",]
 
 
 # The same anywhere

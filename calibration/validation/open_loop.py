@@ -186,7 +186,7 @@ def errors(
     return found
 
 
-def table(kernels: Kernels | None = None) -> pd.DataFrame:
+def outcomes(kernels: Kernels | None = None) -> pd.DataFrame:
     """Errors of the step as rows beside those of ``score.table``, metric ``step_s``.
 
     Parameters
