@@ -81,5 +81,5 @@ def figures(frame: pd.DataFrame) -> pd.DataFrame:
     frame : DataFrame
         As ``score.table`` makes it of all suites.
     """
-    together: list[pd.DataFrame] = [frame, open_loop.table()]
+    together: list[pd.DataFrame] = [frame, open_loop.outcomes()]
     return with_groups(pd.concat(together, ignore_index=True))
