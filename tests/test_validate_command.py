@@ -11,7 +11,7 @@ from pathlib import Path
 import fake_publication
 import pytest
 
-from calibration.validation import command, own_cases, predict, suites
+from calibration.validation import command, own_cases, predict, side_by_side, suites
 from models.strict_yaml import InputError, load_yaml
 from sim import cli, experiment, verbs
 from sim.scenario.dump import to_yaml
@@ -36,7 +36,7 @@ def published(monkeypatch):
 def outcomes():
     """Predictions of all its cases, simulated once."""
     every = [case for suite in command.SUITES for case in fake_publication.cases(suite)]
-    return predict.predict_all(every, jobs=1)
+    return side_by_side.predict_all(every, jobs=1)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_own_speedups_may_be_anchored(own):
         "one,eagle.yaml,,one,1,1.7",
         "four,eagle.yaml,engine.max_num_seqs=4;workload.arrivals.users=4,one,4,1.5",
     )
-    anchor, other = predict.predict_all(own_cases.read(file), jobs=1)
+    anchor, other = side_by_side.predict_all(own_cases.read(file), jobs=1)
     assert anchor.predicted == pytest.approx(1.7, rel=0.01)
     assert other.tau == pytest.approx(anchor.tau, rel=0.05)
     assert (other.case.suite, other.case.acceptance) == ("speculation", "batch 1")
@@ -247,7 +247,7 @@ def test_outcomes_keep_the_order_of_their_cases_however_they_come():
     def later_first(members, band):
         return [predict.Outcome(case, "speedup", 1.0, 1.0) for case in members]
 
-    found = predict.in_order(
+    found = side_by_side.in_order(
         cases, [one for case in reversed(cases) for one in later_first([case], False)]
     )
     assert [one.case.name for one in found] == [case.name for case in cases]

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from measured_runs import SCENARIOS, load
 
-from calibration.validation import predict, score
+from calibration.validation import predict, score, side_by_side
 from calibration.validation.case import Case
 from calibration.validation.matches import ngram_at
 from calibration.validation.suites import (
@@ -42,18 +42,18 @@ def summed_up(frame, name):
 
 @pytest.fixture(scope="module")
 def speedups():
-    return score.table(predict.predict_all(specdecode_bench_vllm.cases(), jobs=1))
+    return score.table(side_by_side.predict_all(specdecode_bench_vllm.cases(), jobs=1))
 
 
 @pytest.fixture(scope="module")
 def tpots():
-    return score.table(predict.predict_all(vllm_draft_length.cases(), jobs=1))
+    return score.table(side_by_side.predict_all(vllm_draft_length.cases(), jobs=1))
 
 
 @pytest.fixture(scope="module")
 def shares():
     known = step_breakdown.cases()
-    return score.table(predict.predict_all(known, jobs=1))
+    return score.table(side_by_side.predict_all(known, jobs=1))
 
 
 # What the cases are

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from fake_publication import figures
 
-from calibration.validation import bounds, guard, predict, score, tables
+from calibration.validation import bounds, guard, score, side_by_side, tables
 from calibration.validation.bounds import Bound, Selector, check
 from calibration.validation.groups import bucket_of, family_of, metric_name, with_groups
 
@@ -172,7 +172,7 @@ def test_a_figure_counts_for_one_kind_of_answer():
 
 def test_predicted_figures_are_the_same_on_several_processes():
     cases = [fake_publication.plain(f"fake/{index}") for index in range(2)]
-    alone, together = (predict.predict_all(cases, jobs=jobs) for jobs in (1, 2))
+    alone, together = (side_by_side.predict_all(cases, jobs=jobs) for jobs in (1, 2))
     assert [one[1:] for one in alone] == [one[1:] for one in together]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import calibration
 from calibration.validation import score, verify_attention
-from calibration.validation.predict import predict_all
+from calibration.validation.side_by_side import predict_all
 from calibration.validation.suites import cases
 
 FILE = Path(calibration.__file__).parent / "data/kernels/verify_attention_hopper.csv"

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from calibration.validation import score
-from calibration.validation.predict import predict, predict_all
+from calibration.validation.predict import predict
+from calibration.validation.side_by_side import predict_all
 from calibration.validation.suites import cases, gpustack, inferencemax, tensorrt_llm
 from calibration.validation.suites.rows import read
 from models import catalog

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 
 from calibration.validation import held_out, sampling, suites
-from calibration.validation.predict import predict, predict_all
+from calibration.validation.predict import predict
 from calibration.validation.score import errors, table
+from calibration.validation.side_by_side import predict_all
 from calibration.validation.suites.rows import read
 from models import catalog
 from models.strict_yaml import load_yaml

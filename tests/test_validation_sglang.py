@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import pandas as pd
 import pytest
 
-from calibration.validation import predict, score
+from calibration.validation import score, side_by_side
 from calibration.validation.case import Case
 from calibration.validation.suites import specdecode_bench_sglang
 from calibration.validation.suites.rows import read
@@ -19,7 +19,7 @@ DATA_SETS = ("GSM8K", "CNN/DailyMail")
 
 
 def predicted(cases: Iterable[Case]) -> pd.DataFrame:
-    return score.table(predict.predict_all(cases, jobs=1))
+    return score.table(side_by_side.predict_all(cases, jobs=1))
 
 
 def mape(frame: pd.DataFrame) -> float:

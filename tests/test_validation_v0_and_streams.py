@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pandas as pd
 import pytest
 
-from calibration.validation import predict, score
+from calibration.validation import predict, score, side_by_side
 from calibration.validation.case import Case
 from calibration.validation.suites import medusa_vllm_v0, single_stream, vllm_blog
 from calibration.validation.suites.rows import read
@@ -15,7 +15,7 @@ from models import catalog
 
 
 def predicted(cases: Iterable[Case]) -> pd.DataFrame:
-    return score.table(predict.predict_all(cases, jobs=1))
+    return score.table(side_by_side.predict_all(cases, jobs=1))
 
 
 def mape(frame: pd.DataFrame) -> float:

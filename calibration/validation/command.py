@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from calibration.validation import own_cases, predict, suites
+from calibration.validation import anchors, own_cases, predict, side_by_side, suites
 from calibration.validation.case import Case, Suite
 from calibration.validation.predict import Outcome
 from models.schema import ModelError
@@ -69,7 +69,7 @@ def scenario(cases: Sequence[Case], name: str) -> str:
         raise ModelError(f"there is no case '{name}'; {hint}", "--scenario")
     case = known[name]
     if case.anchor:
-        case = predict.solved([replace(known[case.anchor], anchor=case.anchor), case])[-1]
+        case = anchors.solved([replace(known[case.anchor], anchor=case.anchor), case])[-1]
     return predict.replayed(case).yaml()
 
 
@@ -84,7 +84,7 @@ def run(
     Parameters
     ----------
     cases, band, jobs, on_progress
-        As in ``predict.predict_all``.
+        As in ``side_by_side.predict_all``.
     """
     outcomes: list[Outcome] = []
     complete: set[str] = set()
@@ -92,7 +92,7 @@ def run(
     if on_progress:
         on_progress("starting", 0, len(cases))
     try:
-        with contextlib.closing(predict.predicted(cases, band, jobs)) as groups:
+        with contextlib.closing(side_by_side.predicted(cases, band, jobs)) as groups:
             for found in groups:
                 outcomes += found
                 complete |= {outcome.case.name for outcome in found}
@@ -100,5 +100,5 @@ def run(
                     on_progress(found[-1].case.name, len(complete), len(cases))
     except KeyboardInterrupt:
         interrupted = True
-    ordered = predict.in_order(cases, outcomes)
+    ordered = side_by_side.in_order(cases, outcomes)
     return Predicted(ordered, len(complete), len(cases), interrupted)

@@ -8,9 +8,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from calibration.validation.anchors import solved
 from calibration.validation.case import Case
-from calibration.validation.predict import Outcome, predict, predict_all, solved
+from calibration.validation.predict import Outcome, predict
 from calibration.validation.residuals import Rule, replaced, span
+from calibration.validation.side_by_side import predict_all
 from models.residuals import Residuals
 from sim.progress import OnProgress
 

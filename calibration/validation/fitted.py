@@ -95,7 +95,7 @@ def without(outcomes: Sequence[Outcome]) -> pd.DataFrame:
 def _again(case: Case, constant: str) -> list[dict[str, object]]:
     return [
         {
-            "case": case.name,
+            "case": case.name.removesuffix(medusa_vllm_v0.HELD_OUT),
             "metric": outcome.metric,
             "predicted": outcome.predicted,
             "constant": constant,

@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 import copy
-import os
-import signal
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from multiprocessing import active_children, get_context
 from typing import Any, NamedTuple
 
 from calibration.validation import shares, verify_attention
 from calibration.validation.case import Case
-from calibration.validation.matches import ngram_at
 from models.residuals import Residuals
 from models.strict_yaml import load_yaml
 from sim import experiment
-from sim.progress import OnProgress
 from sim.scenario.dump import to_yaml
 from sim.scenario.load import parse_scenario
 
 Row = Mapping[str, Any]
-TAU_TOLERANCE = 1e-3
-SPEEDUP_TOLERANCE = 1e-3
-"""A tenth of what speedups can be read off pictures to."""
-LEAST_TAU = 1.02
-SHORT_OF_MOST = 0.02
-MOST_SECANTS = 6
-FEW_REQUESTS = 50
-SHORT_ROUNDS = 2
 
 
 class Outcome(NamedTuple):
@@ -152,173 +138,6 @@ def _band(row: Row, metric: str) -> tuple[float | None, float | None, str | None
         return None, None, None
     lo, hi = (None if band[end] is None else band[end] * scale for end in ("lo", "hi"))
     return lo, hi, band["basis"]
-
-
-def with_tau(case: Case, tau: float) -> Case:
-    """The same case, its measured strategy accepting so that it emits ``tau`` tokens a step.
-
-    Where its matches are stated (n-gram lookup), their odds and those of the tokens copied are all
-    multiplied alike: a step without a match stays one of a single token.
-    """
-    data = copy.deepcopy(dict(case.scenario))
-    strategy = data["strategies"][-1]
-    stated = strategy.get("acceptance", {})
-    if "match_rate" in stated:
-        strategy["acceptance"] = ngram_at(stated, int(strategy["k"]), tau)
-    else:
-        strategy["acceptance"] = {**stated, "tau": round(tau, 4)}
-    return replace(case, scenario=data)
-
-
-def solve_tau(anchor: Case, most: float) -> float:
-    """Tau at which the simulated speedup of a case, of its latency or rate, is the measured one.
-
-    Parameters
-    ----------
-    anchor : Case
-        With ``speedup`` or ``e2e_speedup`` among its figures.
-    most : float
-        The most tokens a step its strategy can emit.
-
-    Notes
-    -----
-    Secant steps, the first from a few of the requests: the speedup is nearly proportional to tau.
-    Where no tau gives it, the nearest.
-    """
-    metric = next(name for name in anchor.measured if name.endswith("speedup"))
-    target, (low, high) = anchor.measured[metric], (LEAST_TAU, most - SHORT_OF_MOST)
-
-    def speedup(case: Case, tau: float) -> float:
-        return metric_of(simulate(with_tau(case, tau)), metric) or 0.0
-
-    def inside(tau: float) -> float:
-        return min(max(tau, low), high)
-
-    few, before = _shortened(anchor), inside(target)
-    for _ in range(SHORT_ROUNDS):
-        before = inside(before * target / speedup(few, before))
-    was = speedup(anchor, before)
-    if abs(was - target) <= SPEEDUP_TOLERANCE:
-        return before
-    tau = inside(before * target / was)
-    for _ in range(MOST_SECANTS):
-        if abs(tau - before) <= TAU_TOLERANCE:
-            break
-        got = speedup(anchor, tau)
-        if abs(got - target) <= SPEEDUP_TOLERANCE or got == was:
-            break
-        step = (target - got) * (tau - before) / (got - was)
-        before, was, tau = tau, got, inside(tau + step)
-    return tau
-
-
-def _shortened(case: Case) -> Case:
-    """The case with a few of its requests, where they are counted."""
-    data = copy.deepcopy(dict(case.scenario))
-    workload = data["workload"]
-    for place, key in ((workload, "requests"), (workload["arrivals"], "users")):
-        if key in place:
-            place[key] = min(place[key], FEW_REQUESTS)
-    return replace(case, scenario=data)
-
-
-def depth_of(case: Case) -> int:
-    """Most tokens a step the measured strategy emits: one more than it drafts in depth."""
-    document = load_yaml(to_yaml({**case.scenario, "vary": {}}), case.name)
-    return parse_scenario(document).points[0].scenario.strategies[-1].depth + 1
-
-
-def solved(cases: Sequence[Case]) -> list[Case]:
-    """Cases of one anchor, tau fixed by it; the anchor itself is then not scored."""
-    anchor = next(case for case in cases if case.name == case.anchor)
-    tau = solve_tau(anchor, depth_of(anchor))
-    return [with_tau(case, tau) for case in cases]
-
-
-Group = Callable[[Sequence[Case], bool], list[Outcome]]
-
-
-def _predict_group(cases: Sequence[Case], band: bool) -> list[Outcome]:
-    ready = solved(cases) if cases[0].anchor else cases
-    return [outcome for case in ready for outcome in predict(case, band)]
-
-
-def predict_all(
-    cases: Iterable[Case],
-    band: bool = False,
-    jobs: int | None = None,
-    on_progress: OnProgress | None = None,
-    group: Group = _predict_group,
-) -> list[Outcome]:
-    """Predict many cases, side by side; the outcomes come in the order of the cases.
-
-    Parameters
-    ----------
-    cases : iterable of Case
-    band : bool
-        Also simulate both ends of the band.
-    jobs : int, optional
-        Processes; default one a core.
-    on_progress : callable, optional
-        Called with (what, cases done, cases in all).
-    group : callable
-        What predicts cases of one anchor.
-    """
-    cases = list(cases)
-    done: list[Outcome] = []
-    for outcomes in predicted(cases, band, jobs, group):
-        done += outcomes
-        if on_progress:
-            names = {outcome.case.name for outcome in done}
-            on_progress(outcomes[0].case.name, len(names), len(cases))
-    return in_order(cases, done)
-
-
-def in_order(cases: Iterable[Case], outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Outcomes in the order of their cases, whichever was predicted first."""
-    place = {case.name: index for index, case in enumerate(cases)}
-    return sorted(outcomes, key=lambda outcome: place[outcome.case.name])
-
-
-def predicted(
-    cases: Iterable[Case],
-    band: bool = False,
-    jobs: int | None = None,
-    group: Group = _predict_group,
-) -> Generator[list[Outcome], None, None]:
-    """Outcomes of the cases of one anchor after another, as they are complete.
-
-    Parameters
-    ----------
-    cases, band, jobs, group
-        As in ``predict_all``. Where the caller stops, what is on the way is given up.
-    """
-    groups: dict[str, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(case.anchor or case.name, []).append(case)
-    jobs = min(jobs or os.cpu_count() or 1, len(groups))
-    if jobs <= 1:
-        for members in groups.values():
-            yield group(members, band)
-        return
-    before = set(active_children())
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _deaf_to_ctrl_c)
-    try:
-        waiting = [pool.submit(group, members, band) for members in groups.values()]
-        for future in as_completed(waiting):
-            yield future.result()
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        for worker in set(active_children()) - before:
-            worker.terminate()
-        raise
-    finally:
-        pool.shutdown()
-
-
-def _deaf_to_ctrl_c() -> None:
-    """A terminal sends Ctrl-C to workers too; only who started them answers it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def replayed(case: Case) -> Case:

@@ -13,9 +13,12 @@ import pandas as pd
 from calibration.kernels import predict, rows
 from calibration.validation.case import Case
 from models import catalog
+from models.profile import Profile
 
 BYTES = 2.0
 """Of every element: the figures are for a 16-bit KV cache."""
+LATENT_WIDTH = 576
+"""Elements cached a token by latent attention, for one head that all query heads share."""
 
 
 def read_published(path: str | Path) -> pd.DataFrame:
@@ -57,6 +60,7 @@ def _calls(raw: pd.DataFrame) -> pd.DataFrame:
         query_tokens=query,
         context_tokens=context,
         heads=raw["heads"],
+        kv_heads=(raw["kv_width"] == LATENT_WIDTH).astype(int),
         bytes=BYTES * raw["batch"] * (context + query) * raw["kv_width"],
         flops=2.0 * raw["batch"] * raw["heads"] * raw["pair_width"] * pairs,
         time_s=raw["time_us"] * 1e-6,
@@ -70,5 +74,13 @@ def predicted_s(published: pd.DataFrame) -> np.ndarray:
     for device, part in published.groupby("device"):
         accelerator = catalog.hardware(str(device))
         profile = catalog.profile(accelerator.profile)
-        found[part.index] = predict.seconds(part, profile, accelerator)
+        latent = part["kv_heads"] == 1
+        for calls, constants in ((part[latent], _one_line(profile)), (part[~latent], profile)):
+            found[calls.index] = predict.seconds(calls, constants, accelerator)
     return found
+
+
+def _one_line(profile: Profile) -> Profile:
+    """Reading much has a rate of its own on grouped heads; latent attention keeps one line."""
+    kept = {kv: one.model_copy(update={"large": None}) for kv, one in profile.attention.items()}
+    return profile.model_copy(update={"attention": kept})

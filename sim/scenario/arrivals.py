@@ -17,10 +17,18 @@ class Poisson(AtRate):
     """Memoryless arrivals: exponential gaps, never cut."""
 
     kind: Literal["poisson"] = Field(default="poisson", description="Memoryless arrivals.")
+    exact_rate: bool = Field(
+        default=False,
+        description="Scale all gaps alike, so that the requests come at just the mean rate stated, "
+        "as load generators do that fill a stage.",
+    )
 
     def times(self, rng: np.random.Generator, n: int) -> Floats:
         """Arrival instants [s]; the first comes one gap after zero."""
-        return np.cumsum(rng.standard_exponential(n)) / self.rate_per_s
+        due = np.cumsum(rng.standard_exponential(n))
+        if self.exact_rate and n:
+            due *= n / due[-1]
+        return due / self.rate_per_s
 
 
 class Constant(AtRate):

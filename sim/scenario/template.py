@@ -45,6 +45,7 @@ engine:
 
 workload:
   arrivals: {{kind: poisson, rate_per_s: 4}}
+  # arrivals: {{kind: poisson, rate_per_s: 4, exact_rate: true}}  # as load generators fill a stage
   # arrivals: {{kind: constant, rate_per_s: 4}}
   # arrivals: {{kind: gamma, rate_per_s: 4, cv: 2}}              # bursty above cv 1
   # arrivals: {{kind: on_off, rate_per_s: 4, on_s: 20, off_s: 60, off_share: 0.1}}   # bursts

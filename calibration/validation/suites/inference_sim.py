@@ -1,8 +1,9 @@
 """Load stages of vLLM 0.15.1 on H100, run and published by the inference-sim project.
 
-A client sends one of 100 prompts after another, at gaps drawn from an exponential distribution, and
-no answer ends early. The project's own configurations state that for the runs named by a date; for
-the numbered ones the lengths of the prompts and that they repeat are inferred (``prompts_are``).
+A client sends one of 100 prompts after another, at gaps drawn from an exponential distribution and
+scaled to fill the stage, and no answer ends early. The project's own configurations state that for
+the runs named by a date; for the numbered ones the lengths of the prompts and that they repeat are
+inferred (``prompts_are``).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def _scenario(row: dict[str, str]) -> dict[str, Any]:
             "gpu_memory_utilization": float(row["gpu_memory_utilization"] or UTILISATION),
         },
         "workload": {
-            "arrivals": {"kind": row["arrivals"], "rate_per_s": rate},
+            "arrivals": {"kind": row["arrivals"], "rate_per_s": rate, "exact_rate": True},
             "requests": requests,
             "streams": [
                 {

@@ -24,6 +24,7 @@ ORIGIN = "vLLM PR 4978"
 FIT, OTHER = "mistral-7b", "llama-3.1-8b"
 TAU = 2.0
 HEADS = 4
+HELD_OUT = "-held-out"
 PROMPT_TOKENS, OUTPUT_TOKENS, OUTPUT_CV = 100, 256, 0.5
 """Assumed of MT-Bench; what varies ends requests one by one, each with a prompt step behind it."""
 
@@ -120,7 +121,7 @@ def _medusa(tau: float) -> dict[str, Any]:
 
 
 def _name(row: Row, batch: str, constants: Mapping[str, float] | None) -> str:
-    end = "-held-out" if constants else ""
+    end = HELD_OUT if constants else ""
     return f"vllm-pr-4978/{row['transformer']}-medusa-b{batch}{end}"
 
 
