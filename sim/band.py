@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from models import catalog
 from models.acceptance import Acceptance
+from models.gemm import US
 from models.residuals import LEVEL, Residual
 from models.schema import Basis, weakest
 from sim.setup import Setup
@@ -145,6 +146,21 @@ def interval(
     if None in ends:
         lo, hi = (lo, None) if open_above else (None, hi)
     return {"lo": lo, "hi": hi, "level": scale.level, "basis": scale.basis}
+
+
+def with_request(
+    band: dict[str, Any] | None, value: float | None, setup: Setup
+) -> dict[str, Any] | None:
+    """A TTFT band widened by the uncertainty of a request's time outside the engine."""
+    se = setup.deployment.engine.request_us.se
+    if band is None or value is None or se is None:
+        return band
+    half_s = Z * se * US
+    wider = dict(band)
+    for end, sign in (("lo", -1), ("hi", 1)):
+        if band[end] is not None:
+            wider[end] = max(value + sign * math.hypot(band[end] - value, half_s), 0.0)
+    return wider
 
 
 def with_prefill(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from sim.band import Scale, interval, with_prefill
+from sim.band import Scale, interval, with_prefill, with_request
 from sim.setup import Setup
 
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
@@ -48,7 +48,8 @@ def bands(
         value, fast, slow = _moved(*(end[name]["mean"] for end in (row, *ends)))
         found[name] = interval(value, fast, slow, scale=scale, open_above=True)
     computed = 1.0 - (row["prefix_hit_rate"] or 0.0)
-    found["ttft_s"] = with_prefill(found["ttft_s"], setup, computed)
+    ttft = with_request(found["ttft_s"], row["ttft_s"]["mean"], setup)
+    found["ttft_s"] = with_prefill(ttft, setup, computed)
     value, fast, slow = _moved(*(end["tok_per_s_per_gpu"] for end in (row, *ends)))
     found["tok_per_s_per_gpu"] = interval(value, fast, slow, scale=scale, open_above=False)
     if row["speedup"] is not None:

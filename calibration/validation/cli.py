@@ -56,7 +56,7 @@ def validate(
     """
     stop = interrupts.Stop()
     with interrupts.leaving_at_once():
-        from calibration.validation import command, page, report, score
+        from calibration.validation import command, extras, page, report, score
         from calibration.validation.groups import with_groups
         from sim import progress
         from sim.output import to_json
@@ -79,7 +79,11 @@ def validate(
     if found.interrupted:
         print(f"interrupted: {found.done} of {found.asked} cases", file=sys.stderr)
         raise typer.Exit(stop.status)
-    if paths := written.write(frame):
+    more = extras.Extras()
+    if out is not None or store is not None:
+        with interrupts.handled(stop), progress.shown(quiet) as bar:
+            more = extras.gather(found.outcomes, out is not None, jobs, bar.update)
+    if paths := written.write(frame, more):
         print(f"wrote {', '.join(str(path) for path in paths)}", file=sys.stderr)
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from calibration.validation.anchors import solved
+from calibration.validation.bounds import Answer
 from calibration.validation.case import Case
 from calibration.validation.predict import Outcome, predict
 from calibration.validation.residuals import Rule, replaced, span
+from calibration.validation.score import coverage
 from calibration.validation.side_by_side import predict_all
+from calibration.validation.tables import answers_of
 from models.residuals import Residuals
 from sim.progress import OnProgress
+
+TOGETHER = "All together"
 
 
 def left_out(
@@ -73,28 +77,22 @@ def _group(cases: Sequence[Case], band: bool, residuals: Mapping[str, Residuals]
     ]
 
 
-def coverage(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Share of the figures inside their bands, and how wide those are.
+def by_answer(frame: pd.DataFrame, answers: Sequence[Answer]) -> pd.DataFrame:
+    """How many figures lie inside their bands, and how wide those are, by kind of answer.
 
     Parameters
     ----------
     frame : DataFrame
-        As ``score.table`` makes it of ``banded`` outcomes.
-    by : sequence of str
-        Columns to group by.
+        As ``score.table`` and ``groups.with_groups`` make it of ``banded`` outcomes.
+    answers : sequence of Answer
 
     Returns
     -------
     DataFrame
-        Indexed by group: ``n``, ``inside`` (share), ``width`` (median of hi / lo - 1, bands without
-        an end left out).
+        ``answer``, ``n`` figures with a band, share ``inside``, median relative ``width``; the last
+        row is of all together.
     """
-    known = frame[frame["scored"] & frame["basis"].notna()].copy()
-    lo = pd.to_numeric(known["lo"]).fillna(0.0)
-    hi = pd.to_numeric(known["hi"]).fillna(np.inf)
-    known["inside"] = (known["measured"] >= lo) & (known["measured"] <= hi)
-    known["width"] = (hi / lo - 1).replace(np.inf, np.nan)
-    groups = known.groupby(list(by), sort=False)
-    return pd.DataFrame(
-        {"n": groups.size(), "inside": groups["inside"].mean(), "width": groups["width"].median()}
-    )
+    scored = frame[frame["scored"] & frame["basis"].notna()]
+    groups = {**answers_of(scored, answers), TOGETHER: scored}
+    rows = [{"answer": name, **coverage(group)} for name, group in groups.items()]
+    return pd.DataFrame(rows).rename(columns={"banded": "n"})

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
 import pandas as pd
+
+from calibration.validation import fitted
+from calibration.validation.bounds import shipped
+from calibration.validation.coverage import banded, by_answer, left_out
+from calibration.validation.groups import with_groups
+from calibration.validation.predict import Outcome
+from calibration.validation.residual_rules import PREFILL, RULES, figures
+from calibration.validation.score import table
+from sim.progress import OnProgress
 
 PEERS = ("name", "rows", "e2e_mape", "ttft_mape", "itl_mape", "caveat", "source")
 SCALARS = ("name", "value", "unit", "se", "fitted_on", "n", "in_sample", "held_out", "source")
@@ -38,9 +48,35 @@ class Extras(NamedTuple):
     coverage: pd.DataFrame = pd.DataFrame(columns=list(COVERAGE))
 
 
-def gather() -> Extras:
-    """All there is to show."""
-    return Extras(peers=_peers())
+def gather(
+    outcomes: Sequence[Outcome],
+    with_bands: bool = True,
+    jobs: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> Extras:
+    """All there is to show.
+
+    Parameters
+    ----------
+    outcomes : sequence of Outcome
+        Of all suites.
+    with_bands : bool
+        False: predictions by constants fitted without the figures, and nothing else.
+    jobs, on_progress
+        As in ``side_by_side.predict_all``.
+    """
+    held_out = fitted.without(outcomes)
+    if not with_bands:
+        return Extras(held_out=held_out)
+    cases = list({outcome.case.name: outcome.case for outcome in outcomes}.values())
+    residuals = left_out([*RULES, *PREFILL], cases, figures(table(outcomes)))
+    tried = banded(cases, residuals, jobs, on_progress)
+    return Extras(
+        peers=_peers(),
+        scalars=fitted.table(outcomes, held_out),
+        held_out=held_out,
+        coverage=by_answer(with_groups(table(tried)), shipped().answers),
+    )
 
 
 def _peers() -> pd.DataFrame:

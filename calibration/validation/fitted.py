@@ -107,6 +107,8 @@ def _again(case: Case, constant: str) -> list[dict[str, object]]:
 def _request(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     """Times to first token move by what the constant moves by, and nothing else does."""
     served = [outcome for outcome in outcomes if outcome.case.suite == "serving"]
+    if not served:
+        return []
     folds = outside.leave_one_model_out(served).set_index("left_out")["request_us"]
     rows = []
     for outcome in served:

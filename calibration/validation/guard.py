@@ -11,7 +11,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from calibration.validation.bounds import Bound, check
+from calibration.validation.case import Case
 from calibration.validation.groups import with_groups
+from calibration.validation.predict import Outcome
 
 TOLERANCE = 0.1
 """A mean error may grow by this share of itself."""
@@ -19,6 +21,8 @@ ROUNDING = 5e-5
 """Stored errors have four decimals."""
 GROUP = ("origin", "metric", "family", "bucket")
 KEYS = ["case", "metric"]
+COLUMNS = [*KEYS, "predicted", "relative", "held_out"]
+MISSING = object()
 
 
 class Worse(NamedTuple):
@@ -30,24 +34,56 @@ class Worse(NamedTuple):
     why: str
 
 
-def stored_text(frame: pd.DataFrame) -> str:
-    """Errors of a table of outcomes as CSV: ``case,metric,predicted,relative``; scored ones."""
+def stored_text(frame: pd.DataFrame, held_out: pd.DataFrame | None = None) -> str:
+    """Errors of a table of outcomes as CSV, of what is scored.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        As from ``score.table``.
+    held_out : DataFrame, optional
+        ``case``, ``metric``, ``predicted`` with constants fitted without the figure.
+    """
     kept = frame[frame["scored"]].sort_values(KEYS) if len(frame) else frame
+    without = {} if held_out is None else held_out.set_index(KEYS)["predicted"].to_dict()
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*KEYS, "predicted", "relative"])
+    writer.writerow(COLUMNS)
     for _, row in kept.iterrows():
-        told = pd.notna(row["predicted"])
-        errors = (f"{row['predicted']:.6g}", f"{row['relative']:.4f}") if told else ("", "")
-        writer.writerow([row["case"], row["metric"], *errors])
+        key = row["case"], row["metric"]
+        relative = "" if pd.isna(row["predicted"]) else f"{row['relative']:.4f}"
+        predictions = [_stored(row["predicted"]), _stored(without.get(key))]
+        writer.writerow([*key, predictions[0], relative, predictions[1]])
     return file.getvalue()
 
 
+def _stored(predicted: float | None) -> str:
+    return "" if predicted is None or pd.isna(predicted) else f"{predicted:.6g}"
+
+
 def read_stored(text: str | None = None) -> pd.DataFrame:
-    """Stored errors; default those of ``calibration/data/errors.csv``."""
+    """Stored errors; default those of ``calibration/data/errors.csv``, nothing if it is missing."""
     if text is None:
-        text = files("calibration").joinpath("data", "errors.csv").read_text("utf-8")
+        file = files("calibration").joinpath("data", "errors.csv")
+        text = file.read_text("utf-8") if file.is_file() else ",".join(COLUMNS)
     return pd.read_csv(io.StringIO(text))
+
+
+def stored_held_out() -> pd.DataFrame:
+    """Stored predictions by constants fitted without the figure: ``case, metric, predicted``."""
+    stored = read_stored().dropna(subset=["held_out"])
+    return stored[[*KEYS, "held_out"]].rename(columns={"held_out": "predicted"})
+
+
+def outcomes_of(stored: pd.DataFrame, cases: Iterable[Case]) -> list[Outcome]:
+    """Stored predictions as outcomes of their cases, nothing simulated."""
+    known = stored.set_index(KEYS)["predicted"].to_dict()
+    return [
+        Outcome(case, metric, measured, None if pd.isna(predicted) else float(predicted))
+        for case in cases
+        for metric, measured in case.measured.items()
+        if (predicted := known.get((case.name, metric), MISSING)) is not MISSING
+    ]
 
 
 def worsened(

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from calibration.validation import guard, page_tables
 from calibration.validation.bounds import check, held_out, shipped
-from calibration.validation.extras import Extras, gather
+from calibration.validation.extras import Extras
 from calibration.validation.tables import answers_of
 from models.strict_yaml import InputError
 from sim.interrupts import held
@@ -26,15 +26,15 @@ class Written(NamedTuple):
     folder: Path | None
     store: Path | None
 
-    def write(self, frame: pd.DataFrame, extras: Extras | None = None) -> list[Path]:
+    def write(self, frame: pd.DataFrame, extras: Extras) -> list[Path]:
         """Write what was asked for; the same outcomes give the same bytes.
 
         Parameters
         ----------
         frame : DataFrame
             As from ``score.table`` and ``groups.with_groups``.
-        extras : Extras, optional
-            Default all there is.
+        extras : Extras
+            Empty where no page is written.
 
         Returns
         -------
@@ -43,11 +43,13 @@ class Written(NamedTuple):
         """
         written = []
         if self.folder is not None:
-            write(frame, gather() if extras is None else extras, self.folder)
+            write(frame, extras, self.folder)
             written.append(self.folder / PAGE)
         if self.store is not None:
             with staged(self.store.parent) as scratch:
-                (scratch / self.store.name).write_text(guard.stored_text(frame), "utf-8")
+                (scratch / self.store.name).write_text(
+                    guard.stored_text(frame, extras.held_out), "utf-8"
+                )
                 (scratch / self.store.name).replace(self.store)
             written.append(self.store)
         return written

@@ -9,8 +9,8 @@ import pandas as pd
 
 from calibration.validation import tables
 from calibration.validation.bounds import Check, check, held_out, shipped
-from calibration.validation.extras import gather
 from calibration.validation.groups import LATENCIES, metric_name
+from calibration.validation.guard import stored_held_out
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
 
@@ -54,7 +54,7 @@ def as_json(frame: pd.DataFrame, promised: bool = True) -> dict[str, Any]:
 
 def _checks(frame: pd.DataFrame) -> list[Check]:
     """Promises, on predictions made without the figures themselves where there are such."""
-    return check(held_out(frame, gather().held_out))
+    return check(held_out(frame, stored_held_out()))
 
 
 def _plain(row: dict[Any, Any]) -> dict[str, Any]:

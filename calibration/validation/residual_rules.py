@@ -10,6 +10,11 @@ from calibration.validation.residuals import Rule
 
 PLAIN = ("autoregressive",)
 CHAINS = ("draft_model", "eagle", "eagle3", "ngram")
+BENCH = "SpecDecode-Bench (arXiv 2601.11580), vLLM 0.10.1 on H100, Llama-3.1-8B"
+SGLANG = "SpecDecode-Bench (arXiv 2601.11580), SGLang 0.5.9 on H100, Qwen3-8B EAGLE-3"
+LOADS = "public vLLM 0.15.1 load runs of inference-sim on H100, step times at the measured batch"
+INFERENCEMAX = "InferenceMAX, vLLM 0.10.2 on four H100, Llama-70B fp8, 4 to 64 users"
+
 TRACED = ("eagle", "ngram")
 """Kinds whose acceptance in SpecDecode-Bench is known from its traces."""
 
@@ -25,6 +30,7 @@ def _traced(batch: str, m_max: int) -> Rule:
         acceptance="traces",
         batches=(batch,),
         group="workload",
+        runs_of=f"{BENCH}, EAGLE and n-gram with acceptance from traces, batch {batch}",
     )
 
 
@@ -43,6 +49,7 @@ RULES = (
         strategies=("eagle3",),
         acceptance="batch 1",
         group="workload",
+        runs_of=f"{BENCH}, EAGLE-3 with its batch-1 speedup given, batch 16 to 128",
     ),
     Rule(
         engine="sglang",
@@ -53,6 +60,7 @@ RULES = (
         strategies=("eagle3",),
         shape="chain",
         group="workload",
+        runs_of=f"{SGLANG} chains with their batch-1 speedup given, batch 16 and 64",
     ),
     Rule(
         engine="sglang",
@@ -63,13 +71,41 @@ RULES = (
         strategies=("eagle3",),
         shape="tree",
         group="workload",
+        runs_of=f"{SGLANG} trees of 6 and 21 with their batch-1 speedup given, batch 16 and 64",
     ),
-    Rule("vllm_v0", ("medusa",), "vLLM PR 4978", "speedup", ("medusa",), "model"),
-    Rule("tensorrt_llm", ("plain",), "TensorRT-LLM", "tok_per_s", PLAIN, "workload"),
+    Rule(
+        engine="vllm_v0",
+        family=("medusa",),
+        origin="vLLM PR 4978",
+        metric="speedup",
+        strategies=("medusa",),
+        group="model",
+        runs_of="vLLM pull request 4978, H100, Mistral-7B (host times fitted) and Llama-3-8B",
+    ),
+    Rule(
+        engine="tensorrt_llm",
+        family=("plain",),
+        origin="TensorRT-LLM",
+        metric="tok_per_s",
+        strategies=PLAIN,
+        group="workload",
+        runs_of="TensorRT-LLM 0.14, 0.17 and 1.0 on H100, Llama-3.1-8B, rates of whole runs",
+    ),
 )
 """Rows no rule names are assumed; they stay as they are written."""
 
-PREFILL = (Rule("*", (), "InferenceMAX", "ttft_s.mean", PLAIN, "workload", weights=("fp8",)),)
+PREFILL = (
+    Rule(
+        engine="*",
+        family=(),
+        weights=("fp8",),
+        origin="InferenceMAX",
+        metric="ttft_s.mean",
+        strategies=PLAIN,
+        group="workload",
+        runs_of=f"{INFERENCEMAX}, TTFT with uncached prompts",
+    ),
+)
 """Of computing prompts, on top of the step."""
 
 

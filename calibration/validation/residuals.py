@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from models import catalog
-from models.residuals import LEVEL, Residual, Residuals
+from models.residuals import Residual, Residuals
 from models.schema import Dtype
 
 Floats = NDArray[np.float64]
@@ -35,6 +35,8 @@ class Rule(NamedTuple):
         ``chain`` or ``tree``; either where empty.
     group : str
         Label whose values stand for what a user may ask next: a new model, a new data set.
+    runs_of : str
+        The publication, for the row's ``source``.
     """
 
     engine: str
@@ -48,6 +50,7 @@ class Rule(NamedTuple):
     acceptance: str = ""
     batches: tuple[str, ...] = ()
     shape: str = ""
+    runs_of: str = ""
 
     def select(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Scored figures of this row, with a prediction."""
@@ -145,13 +148,11 @@ def replaced(rule: Rule, ends: Span) -> Residuals:
     shipped = catalog.residuals()
     update = {"lo": ends.lo, "hi": ends.hi}
     rows = shipped.steps if rule.family else shipped.prefill
-    new = tuple(row.model_copy(update=update) if _is(row, rule) else row for row in rows)
+    new = tuple(row.model_copy(update=update) if is_row_of(row, rule) else row for row in rows)
     return shipped.model_copy(update={"steps" if rule.family else "prefill": new})
 
 
-def _is(row: Residual, rule: Rule) -> bool:
+def is_row_of(row: Residual, rule: Rule) -> bool:
+    """Whether a row of the catalogue is the one a rule makes."""
     mine = row.engine, row.family, row.weights, row.m_max
     return mine == (rule.engine, rule.family or ("*",), rule.weights, rule.m_max)
-
-
-__all__ = ["LEVEL", "Rule", "Span", "interval", "replaced", "span"]
