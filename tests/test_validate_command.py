@@ -47,7 +47,7 @@ def simulated(outcomes, monkeypatch):
         for case in cases:
             yield [outcome for outcome in outcomes if outcome.case.name == case.name]
 
-    monkeypatch.setattr(predict, "predicted", groups)
+    monkeypatch.setattr(side_by_side, "predicted", groups)
 
 
 def test_pyproject_declares_the_verb():
@@ -134,7 +134,7 @@ def test_an_interrupted_validation_reports_what_is_complete(speccast, outcomes, 
         yield [outcome for outcome in outcomes if outcome.case.name == "fake/eagle-b4"]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(predict, "predicted", groups)
+    monkeypatch.setattr(side_by_side, "predicted", groups)
     status, text, said = speccast("validate", "--out", "never")
     assert (status, said) == (130, "interrupted: 1 of 3 cases\n")
     assert "Fake Bench" in text
@@ -148,7 +148,7 @@ def test_interrupted_before_anything_says_so(speccast, monkeypatch):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(predict, "predicted", groups)
+    monkeypatch.setattr(side_by_side, "predicted", groups)
     assert speccast("validate")[:2] == (130, "No case is complete.\n")
     assert json.loads(speccast("validate", "--json")[1])["figures"] == []
 

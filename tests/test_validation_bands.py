@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.validation.coverage import coverage, left_out
+from calibration.validation.coverage import left_out
 from calibration.validation.residuals import Rule, interval, replaced, span
 from models import catalog
 
@@ -99,12 +99,3 @@ def test_only_the_row_of_the_rule_is_replaced():
     assert [(row.family, row.engine, row.weights) for row in changed] == [
         (("plain",), "vllm_v1", ())
     ]
-
-
-def test_coverage_counts_what_lies_inside():
-    errors = frame({"a": [0, 0, 0, 0]}).assign(
-        measured=[1.0, 1.2, 0.8, 3.0], lo=[0.9, 0.9, 0.9, 0.9], hi=[1.1, 1.1, 1.1, None], basis="x"
-    )
-    (row,) = coverage(errors, ["origin"]).to_dict("records")
-    assert (row["n"], row["inside"]) == (4, 0.5)
-    assert row["width"] == pytest.approx(1.1 / 0.9 - 1)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import validated
 from measured_runs import SCENARIOS, load
 
-from calibration.validation import predict, score, side_by_side
+from calibration.validation import predict, score
 from calibration.validation.case import Case
 from calibration.validation.matches import ngram_at
 from calibration.validation.suites import (
@@ -24,6 +25,8 @@ from calibration.validation.suites import (
 from models.acceptance import Acceptance, ngram_law
 from models.strict_yaml import load_yaml
 from sim.scenario.load import parse_scenario
+
+pytestmark = validated.group("chains")
 
 BATCHES = ("1", "16", "64", "128")
 CURVE = ["acceptance", "strategy", "k", "data_set"]
@@ -42,18 +45,17 @@ def summed_up(frame, name):
 
 @pytest.fixture(scope="module")
 def speedups():
-    return score.table(side_by_side.predict_all(specdecode_bench_vllm.cases(), jobs=1))
+    return validated.frame("specdecode_bench_vllm")
 
 
 @pytest.fixture(scope="module")
 def tpots():
-    return score.table(side_by_side.predict_all(vllm_draft_length.cases(), jobs=1))
+    return validated.frame("vllm_draft_length")
 
 
 @pytest.fixture(scope="module")
 def shares():
-    known = step_breakdown.cases()
-    return score.table(side_by_side.predict_all(known, jobs=1))
+    return validated.frame("step_breakdown")
 
 
 # What the cases are

@@ -25,14 +25,15 @@ def stored(frame: pd.DataFrame) -> pd.DataFrame:
 
 def test_stored_errors_are_those_of_scored_figures_by_name():
     frame = figures([0.1, -0.2]).assign(scored=[True, False])
-    assert guard.stored_text(frame) == (
-        "case,metric,predicted,relative\nfake/eagle-0,speedup,1.65,0.1000\n"
-    )
+    head = "case,metric,predicted,relative,held_out\n"
+    assert guard.stored_text(frame) == f"{head}fake/eagle-0,speedup,1.65,0.1000,\n"
+    without = pd.DataFrame({"case": ["fake/eagle-0"], "metric": ["speedup"], "predicted": [1.7]})
+    assert guard.stored_text(frame, without) == f"{head}fake/eagle-0,speedup,1.65,0.1000,1.7\n"
 
 
 def test_a_saturated_prediction_is_stored_without_an_error():
     frame = figures([0.1]).assign(predicted=float("nan"), relative=float("nan"))
-    assert guard.stored_text(frame).splitlines()[1] == "fake/eagle-0,speedup,,"
+    assert guard.stored_text(frame).splitlines()[1] == "fake/eagle-0,speedup,,,"
 
 
 def test_nothing_got_worse_where_nothing_changed():

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pandas as pd
 import pytest
+import validated
 
 from calibration.validation import score
 from calibration.validation.predict import predict
@@ -15,6 +16,8 @@ from calibration.validation.suites.rows import read
 from models import catalog
 from models.strict_yaml import load_yaml
 from sim.scenario.load import parse_scenario
+
+pytestmark = validated.group("prefill")
 
 
 def scored(published) -> pd.DataFrame:
@@ -51,7 +54,7 @@ def test_cases_carry_what_they_are_grouped_by():
 
 @pytest.fixture(scope="module")
 def ladder() -> pd.DataFrame:
-    return scored(inferencemax.cases())
+    return validated.frame("inferencemax")
 
 
 def test_time_per_token_of_an_fp8_model_is_within_the_bound(ladder):
@@ -91,7 +94,7 @@ def test_lengths_are_those_the_client_draws():
 
 @pytest.fixture(scope="module")
 def tables() -> pd.DataFrame:
-    return scored(case for case in tensorrt_llm.cases() if not case.unscored)
+    return validated.frame("tensorrt_llm")
 
 
 def test_whole_runs_of_both_precisions_are_within_the_bound(tables):

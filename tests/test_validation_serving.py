@@ -9,16 +9,18 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+import validated
 
 from calibration.validation import held_out, sampling, suites
 from calibration.validation.predict import predict
 from calibration.validation.score import errors, table
-from calibration.validation.side_by_side import predict_all
 from calibration.validation.suites.rows import read
 from models import catalog
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.scenario.load import parse_scenario
+
+pytestmark = validated.group("serving")
 
 BOUNDS = {"e2e_s.mean": 0.04, "tpot_s.mean": 0.04, "ttft_s.mean": 0.07, "e2e_s.p90": 0.05}
 STAGES = {
@@ -41,8 +43,8 @@ def scored(cases):
 
 
 @pytest.fixture(scope="module")
-def outcomes(scored):
-    return predict_all(scored, jobs=1)
+def outcomes():
+    return validated.outcomes("inference_sim")
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,14 @@ from collections.abc import Iterable
 
 import pandas as pd
 import pytest
+import validated
 
 from calibration.validation import score, side_by_side
 from calibration.validation.case import Case
 from calibration.validation.suites import specdecode_bench_sglang
 from calibration.validation.suites.rows import read
+
+pytestmark = validated.group("trees")
 
 DATA_SETS = ("GSM8K", "CNN/DailyMail")
 
@@ -28,8 +31,8 @@ def mape(frame: pd.DataFrame) -> float:
 
 @pytest.fixture(scope="module")
 def sglang() -> pd.DataFrame:
-    cases = specdecode_bench_sglang.cases()
-    return predicted(c for c in cases if c.labels["data_set"] in DATA_SETS and not c.unscored)
+    frame = validated.frame("specdecode_bench_sglang")
+    return frame[frame["data_set"].isin(DATA_SETS)]
 
 
 BOUNDS = {"chain": 0.06, "tree of 6": 0.12, "tree of 21": 0.12}

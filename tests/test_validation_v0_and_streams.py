@@ -6,12 +6,15 @@ from collections.abc import Iterable
 
 import pandas as pd
 import pytest
+import validated
 
 from calibration.validation import predict, score, side_by_side
 from calibration.validation.case import Case
-from calibration.validation.suites import medusa_vllm_v0, single_stream, vllm_blog
+from calibration.validation.suites import medusa_vllm_v0, vllm_blog
 from calibration.validation.suites.rows import read
 from models import catalog
+
+pytestmark = validated.group("v0_and_streams")
 
 
 def predicted(cases: Iterable[Case]) -> pd.DataFrame:
@@ -24,17 +27,17 @@ def mape(frame: pd.DataFrame) -> float:
 
 @pytest.fixture(scope="module")
 def medusa() -> pd.DataFrame:
-    return predicted(medusa_vllm_v0.cases())
+    return validated.frame("medusa_vllm_v0")
 
 
 @pytest.fixture(scope="module")
 def blog() -> pd.DataFrame:
-    return predicted(vllm_blog.cases())
+    return validated.frame("vllm_blog")
 
 
 @pytest.fixture(scope="module")
 def streams() -> pd.DataFrame:
-    return predicted(single_stream.cases())
+    return validated.frame("single_stream")
 
 
 # vLLM V0
