@@ -43,5 +43,4 @@ def test_the_residuals_of_the_catalogue_are_those_of_the_stored_errors():
     texts = residual_file.texts(stored_figures())
     assert set(texts) == set(catalog.names("residuals"))
     for name, text in texts.items():
-            with open(f"{folder}/residuals/{name}.yaml", encoding="utf-8") as file:  # noqa: PTH123
-            assert file.read() == text, name
+        assert (FOLDER / f"{name}.yaml").read_text("utf-8") == text, name
