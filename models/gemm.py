@@ -1,4 +1,4 @@
-"""Closed form of a dense GEMM: two roofs and a launch, on Hopper's fp8 with tiles and waves."""
+"""Closed form of a dense GEMM: two roofs and a launch, with tiles where they matter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from models.hardware import Accelerator
-from models.kernel_constants import GemmConstants, Tiles
+from models.kernel_constants import FewTiles, GemmConstants, Tiles
 from models.schema import BYTES_PER_WEIGHT, Dtype
 
 Seconds = NDArray[np.float64]
@@ -31,7 +31,8 @@ def gemm_roofs(
     -----
     ``2mnk / (e_c P)`` and ``(w nk + a mk + 2 mn) / (e_m BW)`` with weights of ``w`` byte and
     activations of ``a`` byte (1 in fp8, else 2). With tiles, ``m`` is padded for the first, which
-    grows by ``(ceil(w) / w)^e`` for ``w`` waves of tiles.
+    grows by ``(ceil(w) / w)^e`` for ``w`` waves of tiles; with few tiles by ``max(1, 1 / w)^e``,
+    nothing being padded since the library chooses among many tiles.
     """
     compute = accelerator.compute_dtype(weights)
     rows, columns, inner = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
@@ -39,6 +40,8 @@ def gemm_roofs(
     flops = 2.0 * rows * columns * inner
     if fitted.tile is not None:
         flops = flops * _tiled(fitted.tile, rows, columns)
+    if fitted.few_tiles is not None:
+        flops = flops * _idle(fitted.few_tiles, rows, columns)
     moved = BYTES_PER_WEIGHT[weights] * columns * inner
     moved = moved + operand * rows * inner + ACTIVATION_BYTES * rows * columns
     return (
@@ -59,15 +62,15 @@ def gemm_s(
 
     Notes
     -----
-    The larger of both roofs, or with tiles their p-norm, and ``launch_us``. Quantising activations,
-    where it was part of what was timed, reads and writes ``3 m k`` byte besides.
+    The larger of both roofs, or their p-norm where a norm was fitted, and ``launch_us``. Quantising
+    activations, where it was part of what was timed, reads and writes ``3 m k`` byte besides.
     """
     computing, moving = gemm_roofs(fitted, accelerator, m, n, k, weights)
     larger = np.maximum(computing, moving)
-    if fitted.tile is not None:
-        norm = fitted.tile.norm.value
+    norm = fitted.norm if fitted.tile is None else fitted.tile.norm
+    if norm is not None:
         smaller = np.minimum(computing, moving)
-        larger = larger * (1.0 + (smaller / larger) ** norm) ** (1.0 / norm)
+        larger = larger * (1.0 + (smaller / larger) ** norm.value) ** (1.0 / norm.value)
     seconds = larger + fitted.launch_us.value * US
     if fitted.quantise_memory is not None:
         share = fitted.quantise_memory.value * accelerator.memory_bandwidth_bytes_per_s
@@ -100,6 +103,12 @@ def quantised_bytes(m: ArrayLike, k: ArrayLike) -> Seconds:
     """Bytes moved to quantise (m, k) activations of 2 bytes to 1."""
     rows, inner = np.asarray(m, dtype=np.float64), np.asarray(k, dtype=np.float64)
     return np.asarray((ACTIVATION_BYTES + 1.0) * rows * inner)
+
+
+def _idle(few: FewTiles, m: Seconds, n: Seconds) -> Seconds:
+    """How much longer an output computes that has no tile for each multiprocessor."""
+    waves = np.maximum(m, 1.0) * n / (few.tile_rows * few.tile_columns * few.sms)
+    return np.asarray(np.maximum(1.0, 1.0 / waves) ** few.exponent.value)
 
 
 def _tiled(tiles: Tiles, m: Seconds, n: Seconds) -> Seconds:

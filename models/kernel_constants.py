@@ -72,11 +72,26 @@ class Tiles(Frozen):
         return steps
 
 
+class FewTiles(Frozen):
+    """Fewer tiles than the ``sms`` streaming multiprocessors leave some of them idle.
+
+    ``exponent`` 0: splitting k keeps all of them busy; 1: each works alone on a tile for all of k.
+    """
+
+    sms: PositiveInt
+    tile_rows: PositiveInt
+    tile_columns: PositiveInt
+    exponent: Least
+
+
 class GemmConstants(Frozen):
     """``max(flops / (compute peak), bytes / (memory bandwidth)) + launch_us``.
 
-    ``tile`` adds tiles and waves. Activations are quantised by a kernel of ``quantise_us`` before,
-    or, where what was timed is the layer that does so, at ``quantise_memory`` of the bandwidth.
+    With ``norm`` the p-norm of both instead of the larger: near the ridge neither hides the other
+    wholly. ``few_tiles`` lengthens computing where the output is small, ``tile`` adds tiles and
+    waves, with a norm of their own. Activations are quantised by a kernel of ``quantise_us``
+    before, or, where what was timed is the layer that does so, at ``quantise_memory`` of the
+    bandwidth.
     """
 
     compute: Share
@@ -84,7 +99,17 @@ class GemmConstants(Frozen):
     launch_us: Least
     quantise_us: Least | None = None
     quantise_memory: Share | None = None
+    norm: Factor | None = None
+    few_tiles: FewTiles | None = None
     tile: Tiles | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> GemmConstants:
+        if self.norm is not None and self.tile is not None:
+            raise ModelError("tiles have a norm of their own, tile.norm", "norm")
+        if self.few_tiles is not None and self.tile is not None:
+            raise ModelError("tiles fill waves already, tile.wave_exponent", "few_tiles")
+        return self
 
 
 class LargeReads(Frozen):

@@ -25,12 +25,19 @@ from calibration.kernels.fits import gemm
 from calibration.kernels.fits.attention import fit_attention
 from calibration.kernels.fits.collective import fit_all_reduce
 from calibration.kernels.fits.elementwise import fit_elementwise
-from calibration.kernels.fits.gemm import PLAIN, TILE_STEPS, TILED, fit_gemm
+from calibration.kernels.fits.gemm import (
+    FEW_TILES,
+    PLAIN,
+    SMALLEST_TILE,
+    TILE_STEPS,
+    TILED,
+    fit_gemm,
+)
 from calibration.kernels.fits.interpolation import WITHOUT_M, WITHOUT_N
 from calibration.kernels.fits.moe import fit_moe
 from calibration.kernels.fits.robust import Form, fit
 from models import catalog
-from models.kernel_constants import Tiles
+from models.kernel_constants import FewTiles, Tiles
 from models.schema import Constant, ModelError
 
 TILE = Tiles(
@@ -59,6 +66,22 @@ def test_those_of_a_gemm():
     assert all(agrees(getattr(found, name), true) for name, true in GEMM.items())
     assert found.compute.source == "a made-up table of kernels"
     assert found.compute.fitted_on == "360 rows of 24 (n, k) shapes, m 1-4096"
+
+
+def test_those_of_a_gemm_with_a_rounded_ridge():
+    found = fit_gemm(gemms(norm=3.0), H100)[0]["bf16"]
+    assert agrees(found.norm, 3.0, small=0.2)
+    assert all(agrees(getattr(found, name), true) for name, true in GEMM.items())
+
+
+def test_those_of_a_gemm_of_few_tiles():
+    few = FewTiles(sms=132, exponent=number(0.6), **SMALLEST_TILE)
+    found, scores = fit_gemm(gemms(norm=3.0, few_tiles=few), H100)
+    assert scores[0].what == FEW_TILES
+    assert found["bf16"].few_tiles is not None
+    assert agrees(found["bf16"].few_tiles.exponent, 0.6)
+    assert agrees(found["bf16"].norm, 3.0, small=0.2)
+    assert all(agrees(getattr(found["bf16"], name), true) for name, true in GEMM.items())
 
 
 def test_those_of_a_gemm_with_tiles():

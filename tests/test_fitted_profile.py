@@ -108,8 +108,8 @@ def test_measured_rows_replace_weak_forms_only(whole):
         of = rows.join([smooth, rest])
         return fitted(of, table="made_up.parquet", **asked)[0].table_where.gemm
 
-    assert where(0.05) == {"bf16": (128, 512)}
-    assert where(0.05, own_shapes=True) == {"bf16": (1, 4096)}
+    assert where(0.04) == {"bf16": (128, 512)}
+    assert where(0.04, own_shapes=True) == {"bf16": (1, 4096)}
     assert where(0.4) == {"bf16": (1, 4096)}
 
 

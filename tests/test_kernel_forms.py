@@ -12,6 +12,7 @@ from models import catalog
 from models.forward_pass import Attention
 from models.gemm import gemm_roofs
 from models.kernel_constants import (
+    FewTiles,
     PrefillAttentionConstants,
     Tiles,
     TileStep,
@@ -123,6 +124,86 @@ def test_without_partial_waves_and_with_a_sharp_norm_only_padding_is_left():
     plain = H100.gemm(aligned, 8192, 8192, "fp8")
     assert tiled(0.0, 200.0).gemm(aligned, 8192, 8192, "fp8") == pytest.approx(plain, rel=1e-2)
     assert float(tiled().gemm(0, 8192, 8192, "fp8")) == 0.0
+
+
+# The ridge, and outputs of few tiles, in bf16
+
+
+def rounded(norm=3.4, exponent=None, sms=132):
+    """bf16 roofs joined in a p-norm; with an exponent few tiles leave multiprocessors idle."""
+    bf16 = PROFILE.gemm["bf16"].model_copy(update={"norm": number(norm)})
+    if exponent is not None:
+        few = FewTiles(sms=sms, tile_rows=64, tile_columns=128, exponent=number(exponent))
+        bf16 = bf16.model_copy(update={"few_tiles": few})
+    return Kernels(H100.accelerator, PROFILE.model_copy(update={"gemm": {"bf16": bf16}}))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "waves"),
+    [
+        (64, 4096, 4096, 32 / 132),
+        (256, 4096, 14336, 4 * 32 / 132),
+        # from here each multiprocessor has a tile
+        (512, 4096, 4096, 1.0),
+        (192, 28672, 4096, 1.0),
+    ],
+)
+def test_a_gemm_of_few_tiles_computes_on_a_part_of_the_device(m, n, k, waves):
+    computing = 2 * m * n * k / (0.7912 * BF16) * (1 / waves) ** 0.65
+    moving = (2 * n * k + 2 * m * k + 2 * m * n) / (0.8601 * BW)
+    expected = US * (computing**3.4 + moving**3.4) ** (1 / 3.4) + 3.69
+    assert us(rounded(3.4, 0.65).gemm(m, n, k, "bf16")) == pytest.approx(expected, rel=1e-12)
+
+
+M = np.arange(1, 9000)
+SHAPES = [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336), (1024, 8192), (128256, 4096)]
+
+
+@pytest.mark.parametrize(("n", "k"), SHAPES)
+def test_a_rounded_ridge_lies_between_the_larger_roof_and_the_sum_of_both(n, k):
+    computing, moving = gemm_roofs(H100.profile.gemm["bf16"], H100.accelerator, M, n, k, "bf16")
+    launch = 3.69 / US
+    found = rounded().gemm(M, n, k, "bf16") - launch
+    assert (found > np.maximum(computing, moving)).all()
+    assert (found < computing + moving).all()
+    sum_of_both = rounded(1.0).gemm(M, n, k, "bf16") - launch
+    assert sum_of_both == pytest.approx(computing + moving, rel=1e-9)
+    # most is added where both take equally long
+    over = found / np.maximum(computing, moving)
+    assert computing[over.argmax()] == pytest.approx(moving[over.argmax()], rel=0.01)
+    assert over.max() == pytest.approx(2 ** (1 / 3.4), rel=1e-3)
+
+
+@pytest.mark.parametrize(("n", "k"), SHAPES)
+def test_a_sharp_norm_and_no_idle_multiprocessors_are_the_plain_roofline(n, k):
+    plain = H100.gemm(M, n, k, "bf16")
+    assert rounded(1e4, 0.0).gemm(M, n, k, "bf16") == pytest.approx(plain, rel=1e-4)
+    assert rounded(1e4).gemm(M, n, k, "bf16") == pytest.approx(plain, rel=1e-4)
+
+
+SHIPPED = ("h100_sxm", "h200_sxm", "a100_80g_sxm", "l40s", "b200_sxm")
+
+
+@pytest.mark.parametrize("gpu", SHIPPED)
+@pytest.mark.parametrize(("n", "k"), [*SHAPES, (8, 4096)])
+def test_another_row_never_shortens_a_gemm(gpu, n, k):
+    kernels = Kernels(catalog.hardware(gpu), catalog.profile(gpu))
+    assert (np.diff(kernels.gemm(M, n, k, "bf16")) > 0).all()
+
+
+@pytest.mark.parametrize("gpu", SHIPPED)
+def test_the_shipped_forms_round_the_ridge(gpu):
+    fitted = catalog.profile(gpu).gemm["bf16"]
+    assert fitted.norm is not None and fitted.norm.value > 1.0
+    assert fitted.few_tiles is None or fitted.few_tiles.exponent.value <= 1.0
+
+
+def test_computing_alone_on_a_tile_takes_as_long_for_any_number_of_rows():
+    kernels = rounded(1e3, 1.0)
+    fitted, device = kernels.profile.gemm["bf16"], kernels.accelerator
+    computing, _ = gemm_roofs(fitted, device, [1, 16, 64], 1024, 8192, "bf16")
+    one_tile = 2 * 64 * 128 * 8192 / (0.7912 * BF16 / 132)
+    assert computing == pytest.approx([one_tile] * 3, rel=1e-12)
 
 
 # Constants of prompts and of verification

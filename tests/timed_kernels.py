@@ -49,8 +49,9 @@ def gemms(
     dtype: str = "bf16", seed: int = 1, noise: float = 0.05, outliers: float = 0.02, **true: Any
 ) -> pd.DataFrame:
     """GEMMs of the shapes of large layers by the closed form of the product."""
-    constants = {name: number(value) for name, value in (GEMM | true).items() if name != "tile"}
-    tile = {"tile": true["tile"]} if "tile" in true else {}
+    forms = ("tile", "few_tiles")
+    constants = {name: number(value) for name, value in (GEMM | true).items() if name not in forms}
+    tile = {name: true[name] for name in forms if name in true}
     shape = grid(m=(*M, *UNALIGNED) if tile else M, n=WIDTHS, k=WIDTHS)
     seconds = gemm_s(GemmConstants(**constants, **tile), H100, *shape.values(), dtype)
     return timed("gemm", noisy(seconds, seed, noise, outliers), dtype=dtype, **shape)

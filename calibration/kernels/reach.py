@@ -15,9 +15,9 @@ from models.kernel_constants import GemmConstants
 from models.profile import KernelResidual, TableWhere, TimedTable, Valid
 
 RIDGE = (128, 512)
-"""Tokens a step around which both roofs meet: at m of 160 to 300 the bf16 roofline is 8 % too fast.
+"""Tokens a step around which both roofs meet, where the closed form of bf16 is farthest off.
 
-At both ends it is right, so that no step gets shorter for a token more.
+At m of 160 to 300 on H100 by 7 % (median), rows of other n by 5 %; on B200 by 7 and 4 %.
 """
 
 

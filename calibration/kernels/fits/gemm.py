@@ -1,4 +1,4 @@
-"""Fit of dense GEMMs: the roofline of three constants, with tiles where they explain more."""
+"""Fit of dense GEMMs: the roofline, with what brings it nearer to shapes held out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from calibration.kernels.fits.select import (
 )
 from models.gemm import gemm_s
 from models.hardware import Accelerator
-from models.kernel_constants import GemmConstants, Tiles, TileStep
+from models.kernel_constants import FewTiles, GemmConstants, Tiles, TileStep
 from models.schema import Constant, Dtype, ModelError
 
 Floats = NDArray[np.float64]
@@ -35,6 +35,7 @@ LARGEST_M = 8192
 FEWEST_LARGE = 8
 
 PLAIN, TILED = "roofline", "roofline with tiles"
+ROUNDED, FEW_TILES = "rounded roofline", "rounded roofline, few tiles"
 QUANTISING = "{}, quantising"
 
 PUBLISHED = "aiconfigurator-core"
@@ -46,6 +47,11 @@ TILE_STEPS = (
     TileStep(up_to_m=None, pad_rows=256, tile_rows=128, tile_columns=128),
 )
 """CUTLASS tiles of vLLM's fp8 GEMM on Hopper; above 128 rows two of them make a cluster."""
+
+
+SMALLEST_TILE = {"tile_rows": 64, "tile_columns": 128}
+"""Tile that bf16 GEMMs come down to where the output is small: with 128 x 128 the forms of H100,
+H200 and B200 are further off on shapes held out."""
 
 
 def fit_gemm(
@@ -63,7 +69,7 @@ def fit_gemm(
     Returns
     -------
     constants : dict
-        By type; ``tile`` only where it brings the held-out error down.
+        By type; ``norm``, ``few_tiles`` and ``tile`` only where they bring the held-out error down.
     scores : list of Score
         The first of a type are those of the form that was taken; interpolation comes last.
 
@@ -100,13 +106,18 @@ def served_shapes(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) ->
     large = timed["n"].between(low, high) & timed["k"].between(low, high)
     large &= (timed["n"] * timed["k"] >= SERVING_WEIGHTS) & (timed["m"] <= LARGEST_M)
     chosen = good(weights_from_memory(timed[large], accelerator), "gemm")
-    shapes = len(chosen[list(SHAPE)].drop_duplicates())
-    return chosen if shapes >= FEWEST_LARGE else good(timed, "gemm")
+    return chosen if _shapes(chosen) >= FEWEST_LARGE else good(timed, "gemm")
+
+
+def _shapes(rows: pd.DataFrame) -> int:
+    return len(rows[list(SHAPE)].drop_duplicates())
 
 
 def form_name(constants: GemmConstants) -> str:
     """Name under which the form with these constants is scored."""
-    name = PLAIN if constants.tile is None else TILED
+    name = PLAIN if constants.norm is None else ROUNDED
+    name = name if constants.few_tiles is None else FEW_TILES
+    name = name if constants.tile is None else TILED
     return name if constants.quantise_memory is None else QUANTISING.format(name)
 
 
@@ -117,8 +128,10 @@ def times_whole_layers(rows: pd.DataFrame) -> bool:
 
 def _names(rows: pd.DataFrame, accelerator: Accelerator, dtype: Dtype) -> list[str]:
     """Forms to try."""
-    names = [PLAIN]
-    if dtype == "fp8" and accelerator.name in STREAMING_MULTIPROCESSORS:
+    names, known = [PLAIN], accelerator.name in STREAMING_MULTIPROCESSORS
+    if dtype == "bf16" and _shapes(rows) >= FEWEST_LARGE:
+        names += [ROUNDED, FEW_TILES] if known else [ROUNDED]
+    if dtype == "fp8" and known:
         names.append(TILED)
     if dtype == "fp8" and times_whole_layers(rows):
         names += [QUANTISING.format(name) for name in names]
@@ -135,6 +148,10 @@ def _form(name: str, accelerator: Accelerator, dtype: Dtype) -> Form:
         return gemm_s(constants, accelerator, m, n, k, dtype)
 
     start = [0.6, 0.8, 5.0]
+    if name.startswith(ROUNDED):
+        start.append(3.0)
+    if name == FEW_TILES:
+        start.append(0.5)
     if name.startswith(TILED):
         start += [0.8, 3.0, 0.1]
     if name.endswith(QUANTISING.format("")):
@@ -154,7 +171,7 @@ def _total(tried: tuple[Form, list[Score]]) -> float:
 def _fitted(
     name: str, found: Fitted, rows: pd.DataFrame, accelerator: Accelerator
 ) -> GemmConstants:
-    shapes, m = len(rows[list(SHAPE)].drop_duplicates()), rows["m"]
+    shapes, m = _shapes(rows), rows["m"]
     about = source_of(rows), f"{len(rows)} rows of {shapes} (n, k) shapes, m {m.min()}-{m.max()}"
     each = [found.constant(index, *about) for index in range(len(found.values))]
     return _constants(name, each, accelerator)
@@ -163,14 +180,19 @@ def _fitted(
 def _constants(name: str, each: list[Constant], accelerator: Accelerator) -> GemmConstants:
     compute, memory, launch_us, *more = each
     quantising = more.pop() if name.endswith(QUANTISING.format("")) else None
-    tile = None
+    norm = tile = few_tiles = None
+    if name == FEW_TILES:
+        sms, exponent = STREAMING_MULTIPROCESSORS[accelerator.name], more.pop()
+        few_tiles = FewTiles(sms=sms, exponent=exponent, **SMALLEST_TILE)
+    if name.startswith(ROUNDED):
+        norm = more.pop()
     if name.startswith(TILED):
-        exponent, norm, unaligned = more
+        exponent, joint, unaligned = more
         tile = Tiles(
             sms=STREAMING_MULTIPROCESSORS[accelerator.name],
             steps=TILE_STEPS,
             wave_exponent=exponent,
-            norm=norm,
+            norm=joint,
             unaligned=unaligned,
         )
     return GemmConstants(
@@ -178,5 +200,7 @@ def _constants(name: str, each: list[Constant], accelerator: Accelerator) -> Gem
         memory=memory,
         launch_us=launch_us,
         quantise_memory=quantising,
+        norm=norm,
+        few_tiles=few_tiles,
         tile=tile,
     )
