@@ -15,7 +15,7 @@ demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this lo
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
 
 test: lint  ## everything that must hold
-	$(BIN)/python -m pytest -q -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: lint  ## linters, types, import contract, and the tests that need no worker processes
 	$(BIN)/python -m pytest -q -x

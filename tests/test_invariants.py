@@ -77,7 +77,7 @@ def preempted(ran: Ran) -> float:
 
 @pytest.mark.parametrize(
     "scenario",
-    [tight(memory=0.2665, tau=1.8), tight(arrivals=CLOSED, memory=0.28, tau=2.4)],
+    [tight(memory=0.2665, tau=1.9), tight(arrivals=CLOSED, memory=0.28, tau=2.4)],
     ids=["open", "closed"],
 )
 def test_speculation_preempts_more_than_plain_decoding_at_equal_load(scenario):

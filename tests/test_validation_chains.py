@@ -26,8 +26,6 @@ from models.acceptance import Acceptance, ngram_law
 from models.strict_yaml import load_yaml
 from sim.scenario.load import parse_scenario
 
-pytestmark = validated.group("chains")
-
 BATCHES = ("1", "16", "64", "128")
 CURVE = ["acceptance", "strategy", "k", "data_set"]
 
@@ -240,3 +238,10 @@ def test_a_draft_models_share_is_that_measured_at_batch_1_only(shares):
     assert (off.drop("1")["share.draft"] > 0.15).all()
     both = off["share.draft"] + off["share.verify"]
     assert (both.abs() <= 0.065).all()
+
+
+@pytest.mark.parametrize(
+    "publication", ["specdecode_bench_vllm", "vllm_draft_length", "step_breakdown"]
+)
+def test_no_error_is_a_tenth_of_itself_above_the_stored_one(publication):
+    assert validated.worse(publication) == []

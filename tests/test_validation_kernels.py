@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import validated
 
 import calibration
 from calibration.validation import score, verify_attention
@@ -47,3 +48,7 @@ def test_what_computes_is_predicted_fast_by_at_most_a_half(frame):
     ]
     assert len(computing) == 4
     assert computing["relative"].between(-0.55, -0.25).all()
+
+
+def test_no_error_is_a_tenth_of_itself_above_the_stored_one():
+    assert validated.worse("verify_attention") == []

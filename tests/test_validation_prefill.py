@@ -17,8 +17,6 @@ from models import catalog
 from models.strict_yaml import load_yaml
 from sim.scenario.load import parse_scenario
 
-pytestmark = validated.group("prefill")
-
 
 def scored(published) -> pd.DataFrame:
     return score.table(predict_all(published, jobs=1))
@@ -101,8 +99,10 @@ def test_whole_runs_of_both_precisions_are_within_the_bound(tables):
     fp8, fp16 = (tables[tables["precision"] == name] for name in ("fp8", "fp16"))
     assert Counter(fp8["metric"])["tok_per_s"] == 28
     assert len(fp16) == 9
+    assert mape(tables, "tok_per_s") <= 0.09
     assert mape(fp8, "tok_per_s") <= 0.08
-    assert mape(fp16, "tok_per_s") <= 0.12
+    # Only 0.14 has fp16, and kernels are those of 1.3: in fp8 it was 3 to 20 % slower than 1.0.
+    assert mape(fp16, "tok_per_s") <= 0.16
 
 
 def test_the_oldest_version_is_the_slower_one_and_predicted_too_fast(tables):
@@ -196,3 +196,8 @@ def test_on_the_card_its_steps_speak_for_half_of_the_error_is_gone(logs):
 
 def test_other_readings_of_a_log_are_not_scored(logs):
     assert set(logs[~logs["scored"]]["origin"]) == {"GPUStack, PCIe"}
+
+
+@pytest.mark.parametrize("publication", ["inferencemax", "tensorrt_llm", "gpustack"])
+def test_no_error_is_a_tenth_of_itself_above_the_stored_one(publication):
+    assert validated.worse(publication) == []

@@ -20,8 +20,6 @@ from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.scenario.load import parse_scenario
 
-pytestmark = validated.group("serving")
-
 BOUNDS = {"e2e_s.mean": 0.04, "tpot_s.mean": 0.04, "ttft_s.mean": 0.07, "e2e_s.p90": 0.05}
 STAGES = {
     "codellama-34b": 7,
@@ -218,3 +216,7 @@ def test_published_errors_of_other_simulators_carry_a_caveat():
     assert float(peers["BLIS trained-physics"]["e2e_mape"]) == 0.080
     assert float(peers["AIConfigurator"]["ttft_mape"]) == 8.06
     assert all(row["caveat"] and row["source"] for row in peers.values())
+
+
+def test_no_error_is_a_tenth_of_itself_above_the_stored_one():
+    assert validated.worse("inference_sim") == []

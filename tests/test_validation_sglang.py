@@ -16,8 +16,6 @@ from calibration.validation.case import Case
 from calibration.validation.suites import specdecode_bench_sglang
 from calibration.validation.suites.rows import read
 
-pytestmark = validated.group("trees")
-
 DATA_SETS = ("GSM8K", "CNN/DailyMail")
 
 
@@ -66,3 +64,7 @@ def test_batch_128_is_shown_without_a_score():
     cases = specdecode_bench_sglang.cases()
     assert len(cases) == 48
     assert {case.labels["batch"] for case in cases if case.unscored} == {"128"}
+
+
+def test_no_error_is_a_tenth_of_itself_above_the_stored_one():
+    assert validated.worse("specdecode_bench_sglang") == []

@@ -1,4 +1,4 @@
-"""Predictions of the measured runs, made once in a process; the tests of one group share one."""
+"""Predictions of the measured runs, made once: tests of one publication share a file."""
 
 from __future__ import annotations
 
@@ -6,28 +6,13 @@ from functools import cache
 from importlib import import_module
 
 import pandas as pd
-import pytest
 
+from calibration.validation import guard
 from calibration.validation.case import Case
+from calibration.validation.groups import with_groups
 from calibration.validation.predict import Outcome
 from calibration.validation.score import table
 from calibration.validation.side_by_side import predict_all
-
-GROUPS = {
-    "serving": ("inference_sim",),
-    "prefill": ("inferencemax", "tensorrt_llm", "gpustack"),
-    "chains": ("specdecode_bench_vllm", "vllm_draft_length", "step_breakdown"),
-    "trees": ("specdecode_bench_sglang",),
-    "v0_and_streams": ("vllm_blog", "medusa_vllm_v0", "single_stream"),
-    "kernels": ("verify_attention",),
-}
-"""Publications whose tests run in the same process."""
-
-
-def group(name: str) -> pytest.MarkDecorator:
-    """Keep tests of these publications in one process."""
-    assert name in GROUPS
-    return pytest.mark.xdist_group(name)
 
 
 def cases(publication: str) -> list[Case]:
@@ -43,3 +28,12 @@ def outcomes(publication: str) -> list[Outcome]:
 
 def frame(publication: str) -> pd.DataFrame:
     return table(outcomes(publication))
+
+
+def worse(publication: str) -> list[guard.Worse]:
+    """What grew by more than a tenth of itself since its errors were stored."""
+    now = with_groups(frame(publication))
+    stored = guard.read_stored()
+    stored = stored[stored["case"].isin({case.name for case in cases(publication)})]
+    assert len(stored) == int(now["scored"].sum()) > 0, "run make validation"
+    return guard.worsened(stored, now)

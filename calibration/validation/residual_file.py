@@ -15,7 +15,6 @@ from models import catalog
 from models.residuals import Residual
 from sim.staging import staged
 
-GROUPS = {"model": "models", "workload": "data sets or lengths"}
 DECIMALS = 3
 
 
@@ -63,15 +62,16 @@ def _line(row: dict[str, Any], rules: Sequence[Rule], frame: pd.DataFrame) -> st
 
 
 def _source(rule: Rule, ends: Span) -> str:
-    return (
-        f"{rule.runs_of}; {ends.runs} figures of {ends.groups} {GROUPS[rule.group]}; interval of "
-        f"one more, of another of them"
-    )
+    kinds = "models" if rule.group == "model" else "data sets"
+    if rule.group == "workload" and rule.metric != "speedup":
+        kinds = "pairs of lengths"
+    figures = f"{ends.runs} figures of {ends.groups} {kinds}"
+    return f"{rule.runs_of}; {figures}; where 90 % of another's should fall"
 
 
 def _flow(value: Any) -> str:
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000)
-    return text.removesuffix("...\n").strip()
+    return text.removesuffix("...\n").strip().replace("'", '"')
 
 
 def _quoted(text: str) -> str:

@@ -35,8 +35,17 @@ def _traced(batch: str, m_max: int) -> Rule:
 
 
 RULES = (
-    Rule("vllm_v1", ("plain",), "inference-sim", "step_s", PLAIN, "model"),
-    Rule("vllm_v1", ("plain",), "InferenceMAX", "tpot_s.mean", PLAIN, "workload", weights=("fp8",)),
+    Rule("vllm_v1", ("plain",), "inference-sim", "step_s", PLAIN, "model", runs_of=LOADS),
+    Rule(
+        engine="vllm_v1",
+        family=("plain",),
+        weights=("fp8",),
+        origin="InferenceMAX",
+        metric="tpot_s.mean",
+        strategies=PLAIN,
+        group="workload",
+        runs_of=f"{INFERENCEMAX}, TPOT",
+    ),
     _traced("1", 16),
     _traced("16", 128),
     _traced("64", 384),
@@ -48,8 +57,10 @@ RULES = (
         metric="speedup",
         strategies=("eagle3",),
         acceptance="batch 1",
+        also=(("vLLM draft length", "tpot_s.mean"),),
         group="workload",
-        runs_of=f"{BENCH}, EAGLE-3 with its batch-1 speedup given, batch 16 to 128",
+        runs_of=f"{BENCH}, EAGLE-3 with its batch-1 speedup given, batch 16 to 128, and a build of "
+        "mid-2025 (vLLM issue 20780)",
     ),
     Rule(
         engine="sglang",

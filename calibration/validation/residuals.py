@@ -35,8 +35,10 @@ class Rule(NamedTuple):
         ``chain`` or ``tree``; either where empty.
     group : str
         Label whose values stand for what a user may ask next: a new model, a new data set.
+    also : tuple of (str, str)
+        Origin and metric of figures of another publication, whatever their acceptance.
     runs_of : str
-        The publication, for the row's ``source``.
+        The publications, for the row's ``source``.
     """
 
     engine: str
@@ -50,19 +52,18 @@ class Rule(NamedTuple):
     acceptance: str = ""
     batches: tuple[str, ...] = ()
     shape: str = ""
+    also: tuple[tuple[str, str], ...] = ()
     runs_of: str = ""
 
     def select(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Scored figures of this row, with a prediction."""
-        asked = (
-            frame["scored"]
-            & (frame["origin"] == self.origin)
-            & (frame["metric"] == self.metric)
-            & frame["strategy"].isin(self.strategies)
-            & frame["relative"].notna()
-        )
+        asked = (frame["origin"] == self.origin) & (frame["metric"] == self.metric)
         if self.acceptance:
             asked &= frame["acceptance"] == self.acceptance
+        for origin, metric in self.also:
+            asked |= (frame["origin"] == origin) & (frame["metric"] == metric)
+        asked &= frame["scored"] & frame["relative"].notna()
+        asked &= frame["strategy"].isin(self.strategies)
         if self.batches:
             asked &= frame["batch"].isin(self.batches)
         if self.shape:
@@ -72,7 +73,7 @@ class Rule(NamedTuple):
 
     def logs(self, chosen: pd.DataFrame) -> Floats:
         """Logarithms of measured / predicted step time; speedups and rates go with its inverse."""
-        sign = 1.0 if self.metric in ("speedup", "tok_per_s") else -1.0
+        sign = np.where(chosen["metric"].isin(["speedup", "tok_per_s"]), 1.0, -1.0)
         relative: Floats = chosen["relative"].to_numpy(dtype=float)
         return sign * np.log1p(relative)
 
