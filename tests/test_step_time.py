@@ -301,7 +301,7 @@ def test_the_host_waits_for_sequences_that_finish_their_prompt_too():
         stepping(engine="vllm_v0").mixed(8, 0, 8, 0, 100, 100, 5000.0, finishing=f) for f in (0, 2)
     ]
     head = by_hand.head(10, 4096, 128256) - by_hand.head(8, 4096, 128256)
-    assert us(found[1] - found[0]) == pytest.approx(2 * 253 + head, rel=1e-9)
+    assert us(found[1] - found[0]) == pytest.approx(2 * 251 + head, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", EVERY)

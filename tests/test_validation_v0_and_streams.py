@@ -10,7 +10,7 @@ import validated
 
 from calibration.validation import predict, score, side_by_side
 from calibration.validation.case import Case
-from calibration.validation.suites import medusa_vllm_v0, vllm_blog
+from calibration.validation.suites import medusa_vllm_v0, single_stream, vllm_blog
 from calibration.validation.suites.rows import read
 from models import catalog
 
