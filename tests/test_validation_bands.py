@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from calibration.validation.coverage import left_out
+from calibration.validation.bounds import Answer
+from calibration.validation.coverage import TOGETHER, by_answer, left_out
+from calibration.validation.groups import with_groups
 from calibration.validation.residuals import Rule, interval, replaced, span
 from models import catalog
 
@@ -44,6 +46,18 @@ def test_it_holds_nine_in_ten_runs_of_a_group_not_seen(between, within):
     assert 0.85 <= np.mean(held) <= 0.93
 
 
+@pytest.mark.parametrize("groups", [3, 4, 5])
+def test_few_groups_widen_it_so_that_it_still_holds(groups):
+    rng = np.random.default_rng(5)
+    held = []
+    for _ in range(3000):
+        means = rng.normal(0, 0.03, groups + 1)
+        names = np.repeat(np.arange(groups), 4)
+        lo, hi = interval(means[names] + rng.normal(0, 0.02, len(names)), list(names))
+        held.append(lo <= means[-1] + rng.normal(0, 0.02) <= hi)
+    assert 0.87 <= np.mean(held) <= 0.97
+
+
 def test_runs_of_one_model_that_share_an_error_do_not_narrow_it():
     few = interval(np.array([0.05, -0.05, 0.01]), ["a", "b", "c"])
     many = interval(np.repeat([0.05, -0.05, 0.01], 50), list(np.repeat(["a", "b", "c"], 50)))
@@ -52,7 +66,8 @@ def test_runs_of_one_model_that_share_an_error_do_not_narrow_it():
 
 def test_one_group_alone_gives_the_interval_of_its_further_runs():
     lo, hi = interval(np.array([-0.02, 0.0, 0.02]), ["a"] * 3)
-    assert hi == -lo == pytest.approx(1.645 * 0.02 * (4 / 3) ** 0.5)
+    student = 2.92  # two degrees of freedom
+    assert hi == -lo == pytest.approx(student * 0.02 * (4 / 3) ** 0.5, rel=1e-3)
 
 
 def test_a_row_too_slow_by_a_tenth_reaches_below_one_only():
@@ -81,7 +96,7 @@ def test_what_is_not_scored_makes_no_band():
 
 
 def test_the_model_asked_about_never_sets_its_own_band():
-    errors = frame({"a": [0.5, 0.5], "b": [0.01, -0.01], "c": [0.01, -0.01]})
+    errors = frame({"a": [0.5, 0.5], **{name: [0.01, -0.01] * 4 for name in "bcde"}})
     cases = [type("Named", (), {"name": name})() for name in errors["case"]]
     found = left_out([PLAIN], cases, errors)
     assert set(found) == set(errors["case"])
@@ -99,3 +114,39 @@ def test_only_the_row_of_the_rule_is_replaced():
     assert [(row.family, row.engine, row.weights) for row in changed] == [
         (("plain",), "vllm_v1", ())
     ]
+
+
+def test_two_rules_of_the_same_runs_each_replace_their_row():
+    errors = pd.concat(
+        [
+            frame({"a": [0.5, 0.5], "b": [0.01, -0.01], "c": [0.01, -0.01]}),
+            frame({"a": [0.4, 0.4], "b": [0.01, -0.01], "c": [0.01, -0.01]}, weights="fp8").assign(
+                metric="tpot_s.mean"
+            ),
+        ],
+        ignore_index=True,
+    )
+    fp8 = PLAIN._replace(metric="tpot_s.mean", weights=("fp8",))
+    cases = [type("Named", (), {"name": name})() for name in errors["case"].unique()]
+    own = left_out([PLAIN, fp8], cases, errors)["a-0"]
+    assert 1 / own.of_step("plain", "vllm_v1", "bf16", 1).lo < 1.1
+    assert 1 / own.of_step("plain", "vllm_v1", "fp8", 1).lo < 1.1
+    assert own.of_step("plain", "vllm_v1", "fp8", 1).lo != 1
+
+
+def test_coverage_is_told_by_kind_of_answer_and_for_all_together():
+    banded = frame({"a": [0.0, 0.0], "b": [0.0, 0.0]}).assign(
+        suite="serving",
+        measured=[1.0, 1.2, 0.8, 1.0],
+        predicted=1.0,
+        lo=0.9,
+        hi=1.1,
+        basis="x",
+        reading=0.0,
+    )
+    kind = Answer(name="Steps", where={"suite": ["serving"]})
+    found = by_answer(with_groups(banded), [kind]).set_index("answer")
+    assert list(found.index) == ["Steps", TOGETHER]
+    assert found.loc["Steps", ["n", "inside"]].tolist() == [4, 0.5]
+    assert found.loc["Steps", "width"] == pytest.approx(0.2)
+    assert by_answer(pd.DataFrame(), [kind]).empty

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from calibration.validation.case import Case
 from calibration.validation.predict import predict
-from calibration.validation.scalars import Fit, held_out, responses, shipped, solve, with_constants
+from calibration.validation.scalars import Fit, responses, shipped, solve, with_constants
 
 HOST = "host_plain.per_step_us+host_speculative.per_step_us"
 PASS = "draft_pass_us"
@@ -58,19 +57,6 @@ def test_planted_constants_are_found_from_the_shipped_ones(fit):
     assert found.values[HOST] == pytest.approx(900, rel=0.03)
     assert found.values[PASS] == pytest.approx(180, rel=0.05)
     assert 0 < found.se[HOST] < 50
-
-
-def test_each_publication_is_left_out_in_turn(fit):
-    figures = responses(fit)
-    spoilt = figures.assign(log=np.where(figures["origin"] == "two", 0.5, figures["log"]))
-    without = held_out(fit, spoilt)
-    assert set(without) == {"one", "two"}
-    assert without["two"].values[HOST] == pytest.approx(900, rel=0.05)
-    assert without["one"].values[HOST] > 1200
-
-
-def test_one_publication_alone_has_nothing_to_be_held_out_from(fit):
-    assert held_out(fit, responses(fit).assign(origin="one")) == {}
 
 
 def test_more_constants_than_figures_are_refused(fit):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from calibration.validation.case import Case
 from calibration.validation.matches import ngram_at
 from calibration.validation.predict import metric_of, simulate
+from models.schema import ModelError
 from models.strict_yaml import load_yaml
 from sim.scenario.dump import to_yaml
 from sim.scenario.load import parse_scenario
@@ -58,7 +59,10 @@ def solve_tau(anchor: Case, most: float) -> float:
     target, (low, high) = anchor.measured[metric], (LEAST_TAU, most - SHORT_OF_MOST)
 
     def speedup(case: Case, tau: float) -> float:
-        return metric_of(simulate(with_tau(case, tau)), metric) or 0.0
+        found = metric_of(simulate(with_tau(case, tau)), metric)
+        if not found:
+            raise ModelError(f"saturates, so no acceptance follows from its {metric}", anchor.name)
+        return found
 
     def inside(tau: float) -> float:
         return min(max(tau, low), high)

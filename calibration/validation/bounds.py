@@ -69,6 +69,8 @@ class Bound(Selector):
         Columns whose every value is held to it by itself.
     cause : str
         Why it is missed, where that is known.
+    ceiling : float or None
+        Of one that is missed: what its MAPE may not exceed all the same.
     """
 
     promise: str
@@ -76,6 +78,7 @@ class Bound(Selector):
     limit: float = Field(ge=0, le=1)
     each: tuple[str, ...] = ()
     cause: str = ""
+    ceiling: float | None = None
 
 
 class Answer(Selector):
@@ -122,6 +125,13 @@ class Check(NamedTuple):
     value: float | None
     kept: bool | None
     cause: str
+    ceiling: float | None = None
+
+    @property
+    def excused(self) -> bool:
+        """Missed for a stated cause, and not by more than stated."""
+        within = self.ceiling is None or (self.value or 0.0) <= self.ceiling
+        return bool(self.cause) and within
 
 
 @cache
@@ -161,7 +171,8 @@ def _check(group: pd.DataFrame, bound: Bound, name: str) -> Check:
     kept = None
     if value is not None:
         kept = value <= bound.limit if bound.statistic == "mape" else value >= bound.limit
-    return Check(bound.promise, name, bound.statistic, bound.limit, n, value, kept, bound.cause)
+    asked = bound.promise, name, bound.statistic, bound.limit
+    return Check(*asked, n, value, kept, bound.cause, bound.ceiling)
 
 
 def _value(group: pd.DataFrame, statistic: str) -> tuple[int, float | None]:

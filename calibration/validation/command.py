@@ -68,6 +68,8 @@ def scenario(cases: Sequence[Case], name: str) -> str:
         hint = f"did you mean '{near[0]}'?" if near else "see --list"
         raise ModelError(f"there is no case '{name}'; {hint}", "--scenario")
     case = known[name]
+    if case.suite == "kernels":
+        raise ModelError(f"'{name}' is one kernel call; there is nothing to simulate", "--scenario")
     if case.anchor:
         case = anchors.solved([replace(known[case.anchor], anchor=case.anchor), case])[-1]
     return predict.replayed(case).yaml()

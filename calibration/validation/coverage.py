@@ -47,7 +47,7 @@ def left_out(
                 continue
             ends = span(rule, frame, without=groups[case.name])
             if ends is not None:
-                found[case.name] = replaced(rule, ends)
+                found[case.name] = replaced(rule, ends, found.get(case.name))
     return found
 
 
@@ -90,9 +90,13 @@ def by_answer(frame: pd.DataFrame, answers: Sequence[Answer]) -> pd.DataFrame:
     -------
     DataFrame
         ``answer``, ``n`` figures with a band, share ``inside``, median relative ``width``; the last
-        row is of all together.
+        row is of all together. Empty without figures.
     """
+    if frame.empty:
+        return pd.DataFrame(columns=["answer", "n", "inside", "width"])
     scored = frame[frame["scored"] & frame["basis"].notna()]
-    groups = {**answers_of(scored, answers), TOGETHER: scored}
-    rows = [{"answer": name, **coverage(group)} for name, group in groups.items()]
-    return pd.DataFrame(rows).rename(columns={"banded": "n"})
+    named = scored.assign(answer=answers_of(scored, answers))
+    groups = dict(iter(named.groupby("answer", sort=False))) | {TOGETHER: scored}
+    rows = [{"answer": name, **coverage(group)} for name, group in groups.items() if name]
+    found = pd.DataFrame(rows).rename(columns={"banded": "n"})
+    return found.assign(inside=found["inside"] / found["n"])

@@ -52,7 +52,7 @@ def vllm_host(cases: Sequence[Case]) -> dict[str, Fitted]:
         fit = Fit((STEP, PASS), "vllm_0.10", used, ("tpot_s.mean", "speedup", "share.host"))
         return scalars.solve(fit, scalars.responses(fit))
 
-    return {DRAFT_LENGTH: fitted(bench, steps), BENCH: fitted(lengths), "": fitted(lengths, bench)}
+    return {DRAFT_LENGTH: fitted(bench, steps), BENCH: fitted(lengths)}
 
 
 def _touched(case: Case) -> set[str]:

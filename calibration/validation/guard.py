@@ -93,7 +93,7 @@ def worsened(
 
     A group's MAPE, over the figures that were scored before, may not grow by more than a tenth of
     itself; no figure may drop out of scoring or become saturated; every promise is kept, but for
-    those whose cause of being missed is stated.
+    those whose cause of being missed is stated, up to the ceiling stated with it.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def worsened(
     scored = now[now["scored"]] if len(now) else now
     found = [*_lost(stored, scored), *_groups(stored, scored)]
     for one in check(now, bounds):
-        if one.kept is False and not one.cause:
+        if one.kept is False and not one.excused:
             limit = "at most" if one.statistic == "mape" else "at least"
             name = f"{one.promise}, {one.group}" if one.group else one.promise
             found.append(Worse(name, one.limit, one.value, f"{limit} {one.limit:g} is promised"))

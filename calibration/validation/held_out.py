@@ -1,7 +1,7 @@
 """The one scalar fitted to serving runs, the time of a request outside the engine, held out.
 
 It is added to the time to first token of every request before the engine sees it, so another value
-shifts that time by the difference and changes nothing else.
+shifts that time, and E2E with it, by the difference.
 """
 
 from __future__ import annotations

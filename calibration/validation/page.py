@@ -46,6 +46,7 @@ class Written(NamedTuple):
             write(frame, extras, self.folder)
             written.append(self.folder / PAGE)
         if self.store is not None:
+            self._refuse_worse(frame)
             with staged(self.store.parent) as scratch:
                 (scratch / self.store.name).write_text(
                     guard.stored_text(frame, extras.held_out), "utf-8"
@@ -53,6 +54,15 @@ class Written(NamedTuple):
                 (scratch / self.store.name).replace(self.store)
             written.append(self.store)
         return written
+
+    def _refuse_worse(self, frame: pd.DataFrame) -> None:
+        """Stored errors may only go down; delete the file to store what is worse all the same."""
+        if self.store is None or not self.store.exists():
+            return
+        worse = guard.worsened(guard.read_stored(self.store.read_text("utf-8")), frame)
+        if worse:
+            groups = "; ".join(f"{one.group} {one.why}" for one in worse[:3])
+            raise RuntimeError(f"{self.store} is kept: {groups} ({len(worse)} in all)")
 
 
 def check_out(out: str | None, store: str | None, cases: Path | None) -> Written:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pandas as pd
 
 from calibration.validation import open_loop
+from calibration.validation.bounds import held_out
 from calibration.validation.groups import with_groups
+from calibration.validation.guard import stored_held_out
 from calibration.validation.residuals import Rule
 
 PLAIN = ("autoregressive",)
@@ -121,12 +123,15 @@ PREFILL = (
 
 
 def figures(frame: pd.DataFrame) -> pd.DataFrame:
-    """Outcomes with the step times of the load stages, which no queue multiplies, put beside them.
+    """Outcomes, with the step times of the load stages, which no queue multiplies, beside them.
+
+    Figures a constant was fitted to are those predicted with a constant fitted without them.
 
     Parameters
     ----------
     frame : DataFrame
         As ``score.table`` makes it of all suites.
     """
-    together: list[pd.DataFrame] = [frame, open_loop.outcomes()]
+    honest = held_out(with_groups(frame), stored_held_out())
+    together: list[pd.DataFrame] = [honest, open_loop.outcomes()]
     return with_groups(pd.concat(together, ignore_index=True))

@@ -8,14 +8,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import stats
 
 from models import catalog
-from models.residuals import Residual, Residuals
+from models.residuals import LEVEL, Residual, Residuals
 from models.schema import Dtype
 
 Floats = NDArray[np.float64]
-Z = 1.645
-"""Standard normal quantile of a 90 % interval."""
 
 
 class Rule(NamedTuple):
@@ -106,20 +105,24 @@ def interval(logs: Floats, groups: Sequence[object]) -> tuple[float, float]:
     -----
     Random effects: runs of one model share an error. With ``G`` groups of mean error ``b_g`` the
     variance of a run of a new group is that within groups, plus ``1 + 1/G`` times that between
-    them; normal errors around the mean of the ``b_g``. A single group says nothing about the
-    variance between groups: the interval is then one of its own further runs.
+    them; normal errors around the mean of the ``b_g``, Student's t with Satterthwaite's degrees of
+    freedom for the two variances. A single group says nothing about the variance between groups:
+    the interval is then one of its own further runs.
     """
     names = np.asarray([str(group) for group in groups])
     by_group = [logs[names == name] for name in sorted(set(names))]
     means = np.array([values.mean() for values in by_group])
     freedom = len(logs) - len(means)
     within = sum(float(((values - values.mean()) ** 2).sum()) for values in by_group)
-    variance = within / freedom if freedom else 0.0
+    parts = [(within / freedom, freedom)] if freedom else []
     if len(means) > 1:
-        variance += float(means.var(ddof=1)) * (1 + 1 / len(means))
+        parts.append((float(means.var(ddof=1)) * (1 + 1 / len(means)), len(means) - 1))
     else:
-        variance *= 1 + 1 / len(logs)
-    half = Z * float(np.sqrt(variance))
+        parts = [(variance * (1 + 1 / len(logs)), free) for variance, free in parts]
+    variance = sum(part for part, _ in parts)
+    spread = sum(part**2 / free for part, free in parts)
+    quantile = stats.t.ppf((1 + LEVEL) / 2, variance**2 / spread) if spread else 0.0
+    half = float(quantile * np.sqrt(variance))
     middle = float(means.mean())
     return middle - half, middle + half
 
@@ -144,9 +147,9 @@ def span(rule: Rule, frame: pd.DataFrame, without: object = None) -> Span | None
     return Span(*ends, len(chosen), chosen[rule.group].nunique())
 
 
-def replaced(rule: Rule, ends: Span) -> Residuals:
-    """The catalogue's residuals with one row replaced."""
-    shipped = catalog.residuals()
+def replaced(rule: Rule, ends: Span, others: Residuals | None = None) -> Residuals:
+    """Residuals with one row replaced; ``others`` default to those of the catalogue."""
+    shipped = catalog.residuals() if others is None else others
     update = {"lo": ends.lo, "hi": ends.hi}
     rows = shipped.steps if rule.family else shipped.prefill
     new = tuple(row.model_copy(update=update) if is_row_of(row, rule) else row for row in rows)

@@ -128,14 +128,6 @@ def solve(fit: Fit, figures: pd.DataFrame) -> Fitted:
     )
 
 
-def held_out(fit: Fit, figures: pd.DataFrame, by: str = "origin") -> dict[str, Fitted]:
-    """The constants fitted without each publication in turn; none if there is only one."""
-    groups = sorted(set(figures[by]))
-    if len(groups) < 2:
-        return {}
-    return {left: solve(fit, figures[figures[by] != left]) for left in groups}
-
-
 def _nudged(start: Mapping[str, float], name: str) -> dict[str, float]:
     return {name: start[name] * (1 + NUDGE)}
 

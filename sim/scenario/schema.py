@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from models.kernels import Backend
-from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError, NonNegative
+from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
 from sim.scenario.distributions import Seconds, word_or_number
@@ -29,6 +29,7 @@ else:
 Gpus = Annotated[int, Field(ge=1, le=100_000)]
 Bound = Annotated[float, Field(gt=0, le=1e6)]
 Price = Annotated[float, Field(ge=0, le=1e6)]
+HostConstant = Annotated[float, Field(ge=0, le=1e12)]
 StepTokens = Annotated[int, Field(ge=1, le=10_000_000)]
 Warmup = Annotated[
     Annotated[Literal["auto"], Tag("word")] | Annotated[float, Field(ge=0, lt=1), Tag("number")],
@@ -102,7 +103,7 @@ class EngineChoice(Frozen):
     gpu_memory_utilization: Fraction = Field(
         default=0.9, description="Share of GPU memory the engine may use."
     )
-    constants: dict[Label, NonNegative] = Field(
+    constants: dict[Label, HostConstant] = Field(
         default={},
         max_length=100,
         description="Host constants of your own, replacing the engine's by name, as "

@@ -144,8 +144,8 @@ def _case(row: Row, constants: Mapping[str, float] | None = None) -> Case:
         scenario=_scenario(row, constants),
         measured={**measured, "tok_per_s": float(row["medusa_tok_per_s"])},
         fitted=FITTED if in_sample else (),
-        acceptance="assumed" if in_sample else "batch 1",
-        anchor="" if in_sample else _name(row, "1", constants),
+        acceptance="assumed" if row["transformer"] == FIT else "batch 1",
+        anchor="" if row["transformer"] == FIT else _name(row, "1", constants),
     )
 
 

@@ -10,7 +10,10 @@ from importlib.resources import files
 @cache
 def _rows(name: str) -> tuple[dict[str, str], ...]:
     text = files("calibration").joinpath("data", *name.split("/")).read_text(encoding="utf-8")
-    return tuple(csv.DictReader(text.splitlines()))
+    rows = tuple(csv.DictReader(text.splitlines()))
+    if any(None in row or None in row.values() for row in rows):
+        raise ValueError(f"calibration/data/{name}: a row has not as many cells as the head")
+    return rows
 
 
 def read(name: str) -> list[dict[str, str]]:
