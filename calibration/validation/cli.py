@@ -11,43 +11,49 @@ import typer
 from sim import interrupts
 from sim.cli import AsJson, Width, screen, write_text
 
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="Also write validation.md and pictures.")
+]
+Own = Annotated[
+    Path | None,
+    typer.Option("--cases", metavar="FILE", help="Measured runs of your own (CSV) instead."),
+]
+One = Annotated[
+    str | None, typer.Option("--scenario", metavar="NAME", help="Print the scenario of one case.")
+]
+Names = Annotated[bool, typer.Option("--list", help="Print the names of the cases.")]
+Store = Annotated[
+    str | None,
+    typer.Option("--store", metavar="FILE", help="Also write the error of every figure (CSV)."),
+]
+Band = Annotated[
+    bool | None,
+    typer.Option(
+        "--band/--no-band",
+        help="Simulate both ends of the band too.",
+        show_default="with --out only",
+    ),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes.", show_default="one a core")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
 
 def validate(
     which: Annotated[
         Literal["serving", "prefill", "speculation", "kernels", "all"],
         typer.Argument(metavar="[SUITE]", help="serving, prefill, speculation, kernels or all."),
     ] = "all",
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="DIR", help="Also write validation.md and its pictures."),
-    ] = None,
-    cases: Annotated[
-        Path | None,
-        typer.Option("--cases", metavar="FILE", help="Measured runs of your own (CSV) instead."),
-    ] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option("--scenario", metavar="NAME", help="Print the scenario of one case."),
-    ] = None,
-    names: Annotated[bool, typer.Option("--list", help="Print the names of the cases.")] = False,
-    store: Annotated[
-        str | None,
-        typer.Option("--store", metavar="FILE", help="Also write the error of every figure (CSV)."),
-    ] = None,
-    band: Annotated[
-        bool | None,
-        typer.Option(
-            "--band/--no-band",
-            help="Simulate both ends of the band too.",
-            show_default="with --out only",
-        ),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="Processes.", show_default="one a core"),
-    ] = None,
+    out: Out = None,
+    cases: Own = None,
+    scenario: One = None,
+    names: Names = False,
+    store: Store = None,
+    band: Band = None,
+    jobs: Jobs = None,
     as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    quiet: Quiet = False,
     width: Width = None,
 ) -> None:
     """Predict runs that others measured, and say how far off it is.

@@ -31,7 +31,9 @@ BUCKETS = {"1": 1, "2-8": 8, "9-32": 32, "33-64": 64, "65-128": 128, "over 128":
 
 LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "itl_s": "ITL", "queue_s": "queue"}
 PARTS = {"draft": "drafting", "verify": "verification", "sampling": "sampling", "host": "host"}
+KERNEL = "time_s"
 WHOLE = {
+    KERNEL: "kernel time",
     "speedup": "speedup",
     "e2e_speedup": "E2E speedup",
     "tok_per_s": "tokens/s",

@@ -9,7 +9,7 @@ import pandas as pd
 
 from calibration.validation import tables
 from calibration.validation.bounds import Check, check, held_out, shipped
-from calibration.validation.groups import LATENCIES, metric_name
+from calibration.validation.groups import KERNEL, LATENCIES, metric_name
 from calibration.validation.guard import stored_held_out
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
@@ -171,7 +171,7 @@ def _worst(frame: pd.DataFrame, width: int) -> Iterator[Line]:
 def value_text(metric: str, value: float) -> str:
     """A figure with its unit, as ``12.3 ms``."""
     name = metric.partition(".")[0]
-    if name in LATENCIES:
+    if name in LATENCIES or name == KERNEL:
         return f"{number(1e3 * value)} ms"
     return f"{number(value)} s" if name == "duration_s" else number(value)
 
