@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.validation.case import Acceptance, Case, Suite
-from calibration.validation.groups import LABELS, LATENCIES, PARTS, WHOLE
+from calibration.validation.groups import KERNEL, LABELS, LATENCIES, PARTS, WHOLE
 from models.strict_yaml import InputError, load_yaml, read_bytes, show
 from sim.analysis.metrics import Summary
 from sim.scenario.dump import resolved_yaml
@@ -19,7 +19,7 @@ from sim.scenario.schema import Scenario
 REQUIRED = ("name", "scenario")
 OPTIONAL = ("set", "anchor", "origin", "source", *LABELS)
 METRICS = (
-    *WHOLE,
+    *(name for name in WHOLE if name != KERNEL),
     *(f"{name}.{statistic}" for name in LATENCIES for statistic in Summary._fields),
     *(f"share.{part}" for part in PARTS),
 )
