@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -160,6 +161,8 @@ def own(tmp_path):
     (tmp_path / "server.yaml").write_text(to_yaml(server), "utf-8")
     both = [{"kind": "autoregressive"}, fake_publication.eagle(2.0)]
     (tmp_path / "eagle.yaml").write_text(to_yaml(fake_publication.scenario(both)), "utf-8")
+    two = fake_publication.scenario([*both, fake_publication.eagle(2.5) | {"label": "more"}])
+    (tmp_path / "two.yaml").write_text(to_yaml(two), "utf-8")
     varied = server | {"vary": {"engine.max_num_seqs": [1, 2]}}
     (tmp_path / "varied.yaml").write_text(to_yaml(varied), "utf-8")
 
@@ -190,13 +193,38 @@ def test_own_runs_are_scored(own, speccast):
 def test_own_speedups_may_be_anchored(own):
     file = own(
         "name,scenario,set,anchor,batch,speedup",
-        "one,eagle.yaml,,one,1,1.7",
+        "one,eagle.yaml,,,1,1.7",
         "four,eagle.yaml,engine.max_num_seqs=4;workload.arrivals.users=4,one,4,1.5",
     )
     anchor, other = side_by_side.predict_all(own_cases.read(file), jobs=1)
     assert anchor.predicted == pytest.approx(1.7, rel=0.01)
     assert other.tau == pytest.approx(anchor.tau, rel=0.05)
     assert (other.case.suite, other.case.acceptance) == ("speculation", "batch 1")
+
+
+@pytest.mark.parametrize("speedup", [0.2, 30])
+def test_an_anchor_out_of_reach_is_refused(own, speccast, speedup):
+    file = own("name,scenario,anchor,speedup", f"one,eagle.yaml,one,{speedup}")
+    status, text, said = speccast("validate", "--cases", file, "--jobs", 1)
+    assert (status, text) == (2, "")
+    assert said.startswith(f"one: no acceptance gives a speedup of {speedup:g}, the nearest is")
+
+
+def test_stored_errors_are_not_replaced_by_worse_ones_nor_is_another_file(speccast, tmp_path):
+    other = tmp_path / "mine.csv"
+    other.write_text("name,age\n", "utf-8")
+    status, _, said = speccast("validate", "--store", str(other), "--jobs", 1)
+    assert status == 2
+    assert "--store: holds no stored errors" in said
+    stored = tmp_path / "errors.csv"
+    assert speccast("validate", "--store", str(stored), "--jobs", 1)[0] == 0
+    kept = stored.read_text("utf-8")
+    better = re.sub(r",-?0\.\d+,", ",0.0001,", kept)
+    stored.write_text(better, "utf-8")
+    status, _, said = speccast("validate", "--store", str(stored), "--jobs", 1)
+    assert status == 1
+    assert "is kept" in said
+    assert stored.read_text("utf-8") == better
 
 
 @pytest.mark.parametrize(
@@ -215,16 +243,18 @@ def test_own_speedups_may_be_anchored(own):
         (("name,scenario,speedup", "a,gone.yaml,1"), "gone.yaml: cannot read"),
         (("name,scenario,speedup", "a,varied.yaml,1"), "must be one point, got 2"),
         (("name,scenario,set,speedup", "a,server.yaml,engine.x=1,1"), ":2: scenario: --set engine"),
-        (("name,scenario,speedup", "a,server.yaml,1", "a,server.yaml,1"), "already in line 2"),
-        (("name,scenario,anchor,speedup", "a,server.yaml,b,1"), "must be the name of a row"),
+        (("name,scenario,speedup", "a,eagle.yaml,1", "a,eagle.yaml,1"), "already in line 2"),
+        (("name,scenario,anchor,speedup", "a,eagle.yaml,b,1"), "must be the name of a row"),
         (
             ("name,scenario,anchor,tpot_s.mean", "a,eagle.yaml,a,1"),
             ":2: speedup: 'a' is an anchor, so it needs one",
         ),
         (
-            ("name,scenario,anchor,speedup", "a,eagle.yaml,,1", "b,eagle.yaml,a,1"),
+            ("name,scenario,anchor,speedup", "a,eagle.yaml,b,1", "b,eagle.yaml,a,1"),
             ":2: anchor: must be its own name",
         ),
+        (("name,scenario,speedup", "a,server.yaml,1"), ":2: scenario: has plain decoding alone"),
+        (("name,scenario,tpot_s.mean", "a,two.yaml,1"), "one strategy besides plain decoding"),
         (('name,scenario,speedup\n"a', "x,y,1"), "is not valid CSV"),
     ],
 )

@@ -22,6 +22,8 @@ SHORT_OF_MOST = 0.02
 MOST_SECANTS = 6
 FEW_REQUESTS = 50
 SHORT_ROUNDS = 2
+REACH = 0.05
+"""How far from the measured speedup the nearest may be where no tau gives it."""
 
 
 def with_tau(case: Case, tau: float) -> Case:
@@ -53,7 +55,11 @@ def solve_tau(anchor: Case, most: float) -> float:
     Notes
     -----
     Secant steps, the first from a few of the requests: the speedup is nearly proportional to tau.
-    Where no tau gives it, the nearest.
+
+    Raises
+    ------
+    ModelError
+        If it saturates, or if no tau comes near that speedup.
     """
     metric = next(name for name in anchor.measured if name.endswith("speedup"))
     target, (low, high) = anchor.measured[metric], (LEAST_TAU, most - SHORT_OF_MOST)
@@ -82,7 +88,15 @@ def solve_tau(anchor: Case, most: float) -> float:
             break
         step = (target - got) * (tau - before) / (got - was)
         before, was, tau = tau, got, inside(tau + step)
+    if tau in (low, high):
+        _refuse_unreachable(anchor.name, metric, target, speedup(anchor, tau))
     return tau
+
+
+def _refuse_unreachable(name: str, metric: str, target: float, nearest: float) -> None:
+    if abs(nearest / target - 1) > REACH:
+        most = f"no acceptance gives a {metric} of {target:g}, the nearest is {nearest:.3g}"
+        raise ModelError(most, name)
 
 
 def _shortened(case: Case) -> Case:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calibration.validation import held_out as outside
-from calibration.validation import scalars, suites
+from calibration.validation import scalars
 from calibration.validation.case import Case
 from calibration.validation.predict import Outcome, predict
 from calibration.validation.scalars import Fit, Fitted
@@ -80,16 +80,17 @@ def without(outcomes: Sequence[Outcome]) -> pd.DataFrame:
         ``case``, ``metric``, ``predicted``, and the ``constant`` that was fitted anew.
     """
     rows = _request(outcomes)
-    cases = suites.cases("speculation")
-    host = vllm_host(cases)
-    for case in cases:
+    cases = list({o.case.name: o.case for o in outcomes if not o.case.anchor}.values())
+    present = {case.origin for case in cases}
+    host = vllm_host(cases) if {DRAFT_LENGTH, BENCH, STEPS} <= present else {}
+    for case in cases if host else []:
         if case.origin == DRAFT_LENGTH and PASS in _touched(case):
             rows += _again(scalars.with_constants(case, host[DRAFT_LENGTH].values), PASS)
         elif _replayed(case):
             rows += _again(scalars.with_constants(case, host[BENCH].values), PASS)
-    for case in medusa_vllm_v0.held_out():
+    for case in medusa_vllm_v0.held_out() if medusa_vllm_v0.ORIGIN in present else []:
         rows += _again(case, "host_plain.per_step_us")
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["case", "metric", "predicted", "constant"])
 
 
 def _again(case: Case, constant: str) -> list[dict[str, object]]:
@@ -106,7 +107,7 @@ def _again(case: Case, constant: str) -> list[dict[str, object]]:
 
 def _request(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     """Times to first token move by what the constant moves by, and nothing else does."""
-    served = [outcome for outcome in outcomes if outcome.case.suite == "serving"]
+    served = [outcome for outcome in outcomes if outside.CONSTANT in outcome.case.fitted]
     if not served:
         return []
     folds = outside.leave_one_model_out(served).set_index("left_out")["request_us"]

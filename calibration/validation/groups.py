@@ -36,6 +36,7 @@ WHOLE = {
     KERNEL: "kernel time",
     "speedup": "speedup",
     "e2e_speedup": "E2E speedup",
+    "step_ratio": "step ratio",
     "tok_per_s": "tokens/s",
     "duration_s": "duration",
 }

@@ -14,6 +14,7 @@ from calibration.validation.bounds import Bound, check
 from calibration.validation.case import Case
 from calibration.validation.groups import with_groups
 from calibration.validation.predict import Outcome
+from models.schema import ModelError
 
 TOLERANCE = 0.1
 """A mean error may grow by this share of itself."""
@@ -62,11 +63,23 @@ def _stored(predicted: float | None) -> str:
 
 
 def read_stored(text: str | None = None) -> pd.DataFrame:
-    """Stored errors; default those of ``calibration/data/errors.csv``, nothing if it is missing."""
+    """Stored errors; default those of ``calibration/data/errors.csv``, nothing if it is missing.
+
+    Raises
+    ------
+    ModelError
+        If the text is something else.
+    """
     if text is None:
         file = files("calibration").joinpath("data", "errors.csv")
         text = file.read_text("utf-8") if file.is_file() else ",".join(COLUMNS)
-    return pd.read_csv(io.StringIO(text))
+    try:
+        stored = pd.read_csv(io.StringIO(text))
+    except (ValueError, pd.errors.ParserError) as error:
+        raise ModelError(f"holds no stored errors: {error}") from None
+    if list(stored.columns) != COLUMNS:
+        raise ModelError(f"holds no stored errors: its first line is not {','.join(COLUMNS)}")
+    return stored
 
 
 def stored_held_out() -> pd.DataFrame:

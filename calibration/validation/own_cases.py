@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.validation.case import Acceptance, Case, Suite
 from calibration.validation.groups import KERNEL, LABELS, LATENCIES, PARTS, WHOLE
+from models.strategies import Strategy
 from models.strict_yaml import InputError, load_yaml, read_bytes, show
 from sim.analysis.metrics import Summary
 from sim.scenario.dump import resolved_yaml
@@ -63,6 +65,13 @@ def read(path: Path) -> list[Case]:
             raise row.error("name", f"{show(case.name)} is already in line {known[case.name]}")
         known[case.name] = row.line
     anchors = {case.anchor for case in cases if case.anchor}
+    # The row others name is an anchor, whether or not it says so itself.
+    cases = [
+        replace(case, anchor=case.name, acceptance="batch 1")
+        if case.name in anchors and not case.anchor
+        else case
+        for case in cases
+    ]
     for row, case in zip(rows, cases, strict=True):
         if case.anchor and case.anchor not in known:
             raise row.error("anchor", f"must be the name of a row, got {show(case.anchor)}")
@@ -125,7 +134,7 @@ def _case(row: _Row, folder: Path) -> Case:
     if not measured:
         raise row.error("", "has no figure: every metric is empty")
     scenario = _scenario(row, folder / cells["scenario"])
-    strategy = scenario.strategies[-1]
+    strategy = _measured(row, scenario, "speedup" in measured)
     acceptance: Acceptance = "none" if not strategy.drafted else "assumed"
     labels = {
         "model": scenario.model.transformer,
@@ -145,6 +154,17 @@ def _case(row: _Row, folder: Path) -> Case:
         acceptance="batch 1" if cells.get("anchor") else acceptance,
         anchor=cells.get("anchor", ""),
     )
+
+
+def _measured(row: _Row, scenario: Scenario, is_speedup: bool) -> Strategy:
+    """The one strategy a row speaks of: the drafted one, or else plain decoding."""
+    drafted = [strategy for strategy in scenario.strategies if strategy.drafted]
+    if len(drafted) > 1:
+        names = ", ".join(strategy.name for strategy in drafted)
+        raise row.error("scenario", f"must have one strategy besides plain decoding, got {names}")
+    if not drafted and (is_speedup or row.cells.get("anchor")):
+        raise row.error("scenario", "has plain decoding alone: no speedup over it, no acceptance")
+    return scenario.strategies[-1]
 
 
 def _figure(row: _Row, name: str) -> float:

@@ -90,6 +90,11 @@ def check_out(out: str | None, store: str | None, cases: Path | None) -> Written
         problem = obstacle(path.parent, [path.name], *inputs) if store else "needs a file, got ''"
         if problem is not None:
             raise InputError(str(store), None, "--store", problem)
+        if path.exists():
+            try:
+                guard.read_stored(path.read_text("utf-8"))
+            except ValueError as error:
+                raise InputError(str(store), None, "--store", str(error)) from None
     return Written(folder, path)
 
 
