@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from fake_publication import everything, figures
 
-from calibration.validation import page, report
+from calibration.validation import page, page_tables, report
 from calibration.validation.extras import Extras
 from calibration.validation.figures import FILES, pictures
 from models.strict_yaml import InputError
@@ -190,3 +190,23 @@ def test_a_figure_is_told_with_its_unit():
     assert report.value_text("ttft_s.p90", 0.0123) == "12.3 ms"
     assert report.value_text("duration_s", 63.5) == "63.5 s"
     assert report.value_text("speedup", 1.25) == "1.25"
+
+
+def test_single_streams_are_told_by_method_and_harness():
+    frame = pd.DataFrame(
+        {
+            "scored": True,
+            "metric": "step_ratio",
+            "family": ["EAGLE tree", "EAGLE tree", "n-gram"],
+            "origin": ["single stream, one", "single stream, two", "single stream, two"],
+            "measured": [1.2, 1.6, 1.0],
+            "predicted": [1.32, 1.2, 1.0],
+        }
+    )
+    found = page_tables.harnesses(frame)
+    assert list(found.header) == ["method", "one", "two"]
+    assert found.rows == [
+        ["EAGLE tree", "1.20 (+10.0 %, 1)", "1.60 (-25.0 %, 1)"],
+        ["n-gram", "", "1.00 (+0.0 %, 1)"],
+    ]
+    assert page_tables.harnesses(frame.assign(metric="speedup")).rows == []

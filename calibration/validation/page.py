@@ -151,6 +151,7 @@ def render(frame: pd.DataFrame, extras: Extras, pictures: dict[str, str]) -> str
         answers=page_tables.answers(frame, known.answers),
         statistics=page_tables.statistics(frame),
         by_strategy=page_tables.by_strategy(frame),
+        harnesses=page_tables.harnesses(frame),
         by_model=page_tables.main_figures(frame, "model"),
         by_engine=page_tables.main_figures(frame, "engine"),
         promises=page_tables.promises(check(held_out(frame, extras.held_out))),

@@ -55,6 +55,24 @@ def answers(frame: pd.DataFrame, kinds: Iterable[Answer]) -> Table:
     return _rows(header, columns)
 
 
+def harnesses(frame: pd.DataFrame) -> Table:
+    """Step ratio of each method by who measured it, and the error of the predicted one."""
+    steps = frame[frame["scored"] & (frame["metric"] == "step_ratio")]
+    origins = list(dict.fromkeys(steps["origin"]))
+    rows = [
+        [str(family), *(_step(part[part["origin"] == origin]) for origin in origins)]
+        for family, part in steps.groupby("family")
+    ]
+    return Table(["method", *(origin.rpartition(", ")[2] for origin in origins)], rows)
+
+
+def _step(part: pd.DataFrame) -> str:
+    if part.empty:
+        return MISSING
+    measured, predicted = part["measured"].mean(), part["predicted"].astype(float).mean()
+    return f"{measured:.2f} ({signed(predicted / measured - 1)}, {len(part)})"
+
+
 def grid(frame: pd.DataFrame, row: str, column: str, titles: Sequence[str] = ()) -> Table:
     """Mean error and number of figures by two columns of the table of outcomes."""
     found = tables.summary(frame, [row, column])
