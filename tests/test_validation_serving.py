@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import validated
 
-from calibration.validation import held_out, sampling, suites
+from calibration.validation import request_time, sampling, suites
 from calibration.validation.predict import predict
 from calibration.validation.score import errors, table
 from calibration.validation.suites.rows import read
@@ -164,22 +164,22 @@ def test_another_request_us_shifts_the_first_token_and_nothing_else(scored):
 
 
 def test_request_us_is_that_of_the_catalogue_within_its_error(outcomes):
-    fit = held_out.request_us(outcomes)
+    fit = request_time.request_us(outcomes)
     shipped = catalog.engine("vllm_0.15").request_us
     assert abs(fit.value - shipped.value) <= fit.se
     assert fit.se == pytest.approx(shipped.se, rel=0.1)
 
 
 def test_a_model_left_out_is_predicted_with_the_value_of_the_others(outcomes, frame):
-    left_out = held_out.leave_one_model_out(outcomes).set_index("left_out")
-    assert set(left_out.index) == {*STAGES, held_out.EVERY}
-    assert left_out["stages"].drop(held_out.EVERY).to_dict() == STAGES
+    left_out = request_time.leave_one_model_out(outcomes).set_index("left_out")
+    assert set(left_out.index) == {*STAGES, request_time.EVERY}
+    assert left_out["stages"].drop(request_time.EVERY).to_dict() == STAGES
     by_model = errors(frame, ("model", "metric"))["mape"]
     for model in STAGES:
         row = left_out.loc[model]
         assert row["mape_shipped"] == pytest.approx(by_model[model, "ttft_s.mean"])
         assert row["mape"] <= 1.5 * BOUNDS["ttft_s.mean"], (model, row)
-    apart = left_out.drop(held_out.EVERY)
+    apart = left_out.drop(request_time.EVERY)
     together = (apart["mape"] * apart["stages"]).sum() / apart["stages"].sum()
     assert together <= BOUNDS["ttft_s.mean"]
 
@@ -189,7 +189,7 @@ def test_request_us_found_is_that_put_in(outcomes):
         inside = outcome.predicted - catalog.engine("vllm_0.15").request_us.value / 1e6
         return outcome._replace(measured=inside + value_us / 1e6)
 
-    fit = held_out.request_us([asking(5000.0, outcome) for outcome in outcomes])
+    fit = request_time.request_us([asking(5000.0, outcome) for outcome in outcomes])
     assert fit.value == pytest.approx(5000.0)
     assert fit.se == pytest.approx(0.0, abs=1e-6)
 

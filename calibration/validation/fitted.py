@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from calibration.validation import held_out as outside
-from calibration.validation import scalars
+from calibration.validation import request_time, scalars
 from calibration.validation.case import Case
 from calibration.validation.predict import Outcome, predict
 from calibration.validation.scalars import Fit, Fitted
@@ -107,10 +106,10 @@ def _again(case: Case, constant: str) -> list[dict[str, object]]:
 
 def _request(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
     """Times to first token move by what the constant moves by, and nothing else does."""
-    served = [outcome for outcome in outcomes if outside.CONSTANT in outcome.case.fitted]
+    served = [outcome for outcome in outcomes if request_time.CONSTANT in outcome.case.fitted]
     if not served:
         return []
-    folds = outside.leave_one_model_out(served).set_index("left_out")["request_us"]
+    folds = request_time.leave_one_model_out(served).set_index("left_out")["request_us"]
     rows = []
     for outcome in served:
         model, case = outcome.case.labels["model"], outcome.case

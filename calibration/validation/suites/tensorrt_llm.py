@@ -39,27 +39,6 @@ def cases() -> list[Case]:
     ]
 
 
-def version_spread(prompt: int, output: int, precision: str = "fp8") -> float | None:
-    """How far the versions' figures for one pair of lengths lie apart, over their mean.
-
-    The floor under any error: software alone moves the figure by so much. None where only one
-    version was measured.
-    """
-    asked = {
-        "prompt_tokens": str(prompt),
-        "output_tokens": str(output),
-        "precision": precision,
-    }
-    rates = [
-        float(row["tok_per_s"])
-        for row in read(WHOLE_RUNS)
-        if all(row[key] == value for key, value in asked.items())
-    ]
-    if len(rates) < 2:
-        return None
-    return (max(rates) - min(rates)) / (sum(rates) / len(rates))
-
-
 def bench_limits(held: float, prompt: int, output: int) -> Limits:
     """Limits trtllm-bench sets, a little above what it reckons to be needed.
 

@@ -46,26 +46,31 @@ def _case(row: Mapping[str, str]) -> Case:
             "lengths": "assumed",
             **({"k": k} if k else {}),
         },
-        scenario={
-            "hardware": {"gpu": row["gpu"]},
-            "model": {"transformer": row["transformer"], "tp": int(row["tp"])},
-            "engine": {"name": row["engine"], "max_num_seqs": 1},
-            "workload": {
-                "arrivals": {"kind": "closed_loop", "users": 1},
-                "requests": PROMPTS,
-                "sampling": "greedy",
-                "streams": [
-                    {
-                        "prompt_tokens": {"kind": "fixed", "value": PROMPT_TOKENS},
-                        "output_tokens": {"kind": "fixed", "value": OUTPUT_TOKENS},
-                    }
-                ],
-            },
-            "strategies": strategies,
-            "run": {"warmup": 0, "band": False},
-        },
+        scenario=_scenario(row, strategies),
         measured={"tpot_s.mean": float(row["tpot_ms"]) / 1e3},
         reading={"tpot_s.mean": float(row["reading"]) / 1e3},
         fitted=FITTED.get(kind, ()),
         acceptance="published" if k else "none",
     )
+
+
+def _scenario(row: Mapping[str, str], strategies: list[dict[str, Any]]) -> dict[str, Any]:
+    """One prompt after another, each by itself."""
+    return {
+        "hardware": {"gpu": row["gpu"]},
+        "model": {"transformer": row["transformer"], "tp": int(row["tp"])},
+        "engine": {"name": row["engine"], "max_num_seqs": 1},
+        "workload": {
+            "arrivals": {"kind": "closed_loop", "users": 1},
+            "requests": PROMPTS,
+            "sampling": "greedy",
+            "streams": [
+                {
+                    "prompt_tokens": {"kind": "fixed", "value": PROMPT_TOKENS},
+                    "output_tokens": {"kind": "fixed", "value": OUTPUT_TOKENS},
+                }
+            ],
+        },
+        "strategies": strategies,
+        "run": {"warmup": 0, "band": False},
+    }
