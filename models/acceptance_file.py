@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from models.acceptance_block import Acceptance
 from models.paths import Ints
-from models.schema import Frozen, ModelError, NonNegative, PositiveInt
+from models.schema import Frozen, ModelError, PositiveInt
 from models.strict_yaml import one_line, read_yaml, validate
 
 VERSION = 1
