@@ -71,10 +71,7 @@ def verdict(observed: list[Floats], replicates: list[list[Floats]]) -> Verdict:
     """Compare with replicates by the Anderson-Darling distance to their mean distribution."""
     return _verdict(
         np.array(
-            [
-                _distances([one[i] for one in (observed, *replicates)])
-                for i in range(len(observed))
-            ]
+            [_distances([one[i] for one in (observed, *replicates)]) for i in range(len(observed))]
         )
     )
 
@@ -85,9 +82,7 @@ def independence(counts: Counts, rng: np.random.Generator, replicates: int) -> f
     Steps are dealt anew to all requests; what grows where steps resemble each other is the
     variance of window sums, and that of the means of requests.
     """
-    shuffled = (
-        Counts(rng.permutation(counts.accepted), counts.offsets) for _ in range(replicates)
-    )
+    shuffled = (Counts(rng.permutation(counts.accepted), counts.offsets) for _ in range(replicates))
     found = [_clusters(counts), *map(_clusters, shuffled)]
     return _verdict(np.array(found).T).p
 
@@ -118,14 +113,15 @@ def _distances(cumulated: list[Floats]) -> Floats:
     every = np.array(cumulated)
     mean = every[1:].mean(axis=0)
     weights = 1.0 / np.maximum(mean * (1.0 - mean), _RARE)
-    distances: Floats = ((every - mean) ** 2 @ weights)
+    distances: Floats = (every - mean) ** 2 @ weights
     return distances
 
 
 def _sums(counts: Counts) -> Floats:
     lengths = np.diff(counts.offsets)
     owner = np.repeat(np.arange(lengths.size), lengths)
-    return np.bincount(owner, counts.accepted, lengths.size)
+    summed: Floats = np.bincount(owner, counts.accepted, lengths.size).astype(np.float64)
+    return summed
 
 
 def _cumulative(values: Ints | Floats, at: Ints | Floats) -> Floats:
