@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from calibration.decoding.weights import TRANSFORMER
 from calibration.validation.forward import ForwardTime, Point, predict_forward
-from calibration.validation.smollm2 import TRANSFORMER
 from models import catalog
 from models.kernels import Backend, Kernels
 from sim.scenario.device import device_of

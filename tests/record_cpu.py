@@ -10,9 +10,9 @@ import sys
 
 import cpu_forwards
 
+from calibration.decoding.weights import load_smollm2
 from calibration.kernels.device import machine as machines
 from calibration.validation.forward import forward_times
-from calibration.validation.smollm2 import load_smollm2
 
 SUMMARY = "{}: MAPE {:.1%}, worst {:.1%}; with at most 64 tokens {:.1%}, {:.1%}"
 

