@@ -10,7 +10,7 @@ from calibration.acceptance.chains import fit_levels, population_rates
 from calibration.acceptance.heads import head_rates
 from calibration.acceptance.interval import acceptance_rate, ratio, tau_interval
 from calibration.acceptance.likelihood import Levels, Parameters, log_likelihood, outcomes
-from calibration.acceptance.lookup import fit_lookup
+from calibration.acceptance.lookup import fit_lookup, lookups
 from calibration.acceptance.nodes import passage_nodes, request_nodes
 from calibration.acceptance.trace import Trace
 from models.acceptance_block import Acceptance
@@ -135,6 +135,15 @@ def test_lookup_parameters_come_back_within_three_standard_errors():
     recorded = trace(LOOKUP, 400, 256, seed=4)
     share = (recorded.drafted > 0).mean()
     assert fit_lookup(recorded, 3).stated["match_rate"] == pytest.approx(share, rel=0.02)
+
+
+def test_what_happened_in_a_lookup_is_counted_from_the_second_step_on():
+    base = short([[2, 0, 1, 2, 2], [0, 1]])
+    drafted = np.array([2, 0, 2, 2, 2, 0, 1])
+    tried = lookups(Trace(base.offsets, base.accepted, drafted, base.context), 2)
+    # After no full match: steps 2, 3 | 1. After one: steps 1, 4. Then first and second token.
+    assert tried.happened.tolist() == [[2, 1, 4, 3], [1, 0, 1, 0]]
+    assert tried.failed.tolist() == [[0, 1, 0, 1], [0, 0, 0, 0]]
 
 
 def test_a_lookup_that_never_matched_in_full_leaves_the_stay_rate_to_the_default():
