@@ -1,0 +1,216 @@
+"""The journal of decoding runs: one line a finished prompt, from which tables are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calibration.decoding.decoder import Generation, Row, Step, Times
+from calibration.decoding.plan import Batch, Key, Prompt
+from calibration.json_lines import append_line, differing, read_lines
+from models.strict_yaml import InputError
+
+FILE = "journal.jsonl"
+
+
+class Done(NamedTuple):
+    """A finished batch.
+
+    Attributes
+    ----------
+    label, domain : str
+        Strategy, and kind of text.
+    numbers, digests : tuple
+        Of its prompts.
+    prompt_tokens : tuple of int
+        Length of each prompt.
+    generation : Generation
+    state : object
+        What the strategy has learned so far, as JSON; None where it learns nothing.
+    """
+
+    label: str
+    domain: str
+    numbers: tuple[int, ...]
+    digests: tuple[str, ...]
+    prompt_tokens: tuple[int, ...]
+    generation: Generation
+    state: Any = None
+
+    @classmethod
+    def of(cls, batch: Batch, generation: Generation, state: Any = None) -> Done:
+        """What has become of a batch."""
+        return cls(
+            batch.label,
+            batch.domain,
+            tuple(one.number for one in batch.prompts),
+            tuple(one.digest for one in batch.prompts),
+            tuple(len(one.tokens) for one in batch.prompts),
+            generation,
+            state,
+        )
+
+    @property
+    def keys(self) -> list[Key]:
+        """Of its prompts."""
+        return [(self.label, self.domain, number) for number in self.numbers]
+
+    @property
+    def seconds(self) -> float:
+        """From taking in the prompts to the last token."""
+        steps = self.generation.steps
+        return self.generation.prefill.total_s + sum(step.times.total_s for step in steps)
+
+
+class Journal:
+    """What decoding runs in one folder have done so far.
+
+    Parameters
+    ----------
+    path : Path
+    run : mapping
+        What all its lines share: model, machine, versions, seed, lengths.
+    strategies : mapping
+        Settings of each strategy asked for, by label; others may follow in later runs.
+    date : str
+        Of today; kept if this is the first run.
+
+    Attributes
+    ----------
+    done : list of Done
+        In the order they were finished.
+    run, date, strategies
+        As above; strategies include those of earlier runs.
+
+    Raises
+    ------
+    InputError
+        If the file holds prompts of another run, or something else; it is left as it is.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        run: Mapping[str, Any],
+        strategies: Mapping[str, Mapping[str, Any]],
+        date: str,
+    ) -> None:
+        self.path, self.run, self.date = path, dict(run), date
+        self.strategies, self.done = dict[str, dict[str, Any]](), list[Done]()
+        before = self._read()
+        if self.done:
+            self._compare(before["run"], strategies)
+            self.date = before["date"]
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("", "utf-8")
+            self.strategies = {}
+            append_line(path, {"run": self.run, "date": date})
+        for label, settings in strategies.items():
+            if self.strategies.get(label) != dict(settings):
+                append_line(path, {"strategy": label, "settings": settings})
+                self.strategies[label] = dict(settings)
+
+    def _read(self) -> dict[str, Any]:
+        """Take over what is there; the first line, which says what all others share."""
+        try:
+            first, *lines = read_lines(self.path) or [{"run": {}, "date": ""}]
+            for line in lines:
+                if "settings" in line:
+                    self.strategies[line["strategy"]] = line["settings"]
+                else:
+                    self.done.append(_done(line))
+            return {"run": dict(first["run"]), "date": str(first["date"])}
+        except (ValueError, TypeError, KeyError):
+            message = "holds no decoded prompts that can be read; remove it to start anew"
+            raise InputError(str(self.path), None, "", message) from None
+
+    def _compare(self, run: Mapping[str, Any], strategies: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse to go on with other settings than what is there was decoded with."""
+        if run != self.run:
+            self._refuse(len(self.keys), "another run", differing(run, self.run))
+        for label, settings in strategies.items():
+            prompts = sum(key[0] == label for key in self.keys)
+            before = self.strategies.get(label, {})
+            if prompts and before != dict(settings):
+                self._refuse(prompts, f"another '{label}'", differing(before, dict(settings)))
+
+    def _refuse(self, prompts: int, of: str, what: str) -> None:
+        message = (
+            f"{prompts} prompts of {of} are kept there ({what}); give the same options to go on "
+            "with it, or another --out"
+        )
+        raise InputError(str(self.path), None, "", message)
+
+    def check(self, prompts: Iterable[Prompt]) -> None:
+        """Refuse prompts of which earlier runs decoded others under the same number.
+
+        Raises
+        ------
+        InputError
+            That names the first of them.
+        """
+        known = {
+            (one.domain, number): digest
+            for one in self.done
+            for number, digest in zip(one.numbers, one.digests, strict=True)
+        }
+        for prompt in prompts:
+            if known.get((prompt.domain, prompt.number), prompt.digest) != prompt.digest:
+                message = (
+                    f"prompt {prompt.number} of {prompt.domain} was another one in the runs kept "
+                    "there; give the same prompts to go on with them, or another --out"
+                )
+                raise InputError(str(self.path), None, "--prompts", message)
+
+    @property
+    def keys(self) -> Collection[Key]:
+        """Of all that is done."""
+        return {key for one in self.done for key in one.keys}
+
+    def state(self, label: str) -> Any:
+        """What a strategy had learned when its last prompt was finished."""
+        return next((one.state for one in reversed(self.done) if one.label == label), None)
+
+    def append(self, done: Done) -> None:
+        """Keep a finished batch; its line is whole when this returns."""
+        append_line(self.path, _line(done))
+        self.done.append(done)
+
+
+def _line(done: Done) -> dict[str, Any]:
+    steps = [[step.rows, step.emitted, step.times, step.note] for step in done.generation.steps]
+    return {
+        "strategy": done.label,
+        "domain": done.domain,
+        "prompts": done.numbers,
+        "digests": done.digests,
+        "prompt_tokens": done.prompt_tokens,
+        "tokens": done.generation.tokens,
+        "prefill": done.generation.prefill,
+        "steps": steps,
+        "state": done.state,
+    }
+
+
+def _done(line: Mapping[str, Any]) -> Done:
+    steps = tuple(
+        Step(tuple(map(_row, rows)), tuple(emitted), Times(*times), str(note))
+        for rows, emitted, times, note in line["steps"]
+    )
+    tokens = tuple(map(tuple, line["tokens"]))
+    return Done(
+        line["strategy"],
+        line["domain"],
+        tuple(line["prompts"]),
+        tuple(line["digests"]),
+        tuple(line["prompt_tokens"]),
+        Generation(tokens, Times(*line["prefill"]), steps),
+        line["state"],
+    )
+
+
+def _row(row: Sequence[Any]) -> Row:
+    one = Row(*row)
+    return one._replace(tokens=tuple(one.tokens), ranks=tuple(one.ranks))
