@@ -72,12 +72,21 @@ def tau_interval(trace: Trace, depth: int) -> Interval:
     depth : int
         Most draft tokens a step accepts; the interval stays within 1 and ``depth + 1``.
     """
-    value, se = ratio(trace.sums(trace.accepted + 1), trace.lengths)
+    value, se = _error(trace)
     lo, hi = 1.0, float(depth + 1)
     if se is not None:
         half = float(stats.t.ppf(0.5 + LEVEL / 2, trace.requests - 1)) * se
         lo, hi = max(lo, value - half), min(hi, value + half)
     return Interval(value, lo, hi, se, trace.steps, trace.requests)
+
+
+def _error(trace: Trace) -> Ratio:
+    """Of two or three requests that happen to agree, at least the error of independent steps."""
+    found = ratio(trace.sums(trace.accepted + 1), trace.lengths)
+    if found.se is None or not trace.few or trace.steps < 2:
+        return found
+    alone = float(trace.accepted.std(ddof=1)) / trace.steps**0.5
+    return Ratio(found.value, max(found.se, alone))
 
 
 def acceptance_rate(trace: Trace) -> float | None:
