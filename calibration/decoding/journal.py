@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.decoding.decoder import Generation, Row, Step, Times
-from calibration.decoding.plan import Batch, Key, Prompt
+from calibration.decoding.plan import Batch, Key, Encoded
 from calibration.json_lines import append_line, differing, read_lines
 from models.strict_yaml import InputError
 
@@ -143,7 +143,7 @@ class Journal:
         )
         raise InputError(str(self.path), None, "", message)
 
-    def check(self, prompts: Iterable[Prompt]) -> None:
+    def check(self, prompts: Iterable[Encoded]) -> None:
         """Refuse prompts of which earlier runs decoded others under the same number.
 
         Raises

@@ -16,7 +16,7 @@ Key = tuple[str, str, int]
 """Strategy, domain, number of the prompt within it."""
 
 
-class Prompt(NamedTuple):
+class Encoded(NamedTuple):
     """A prompt as tokens: its domain, and its number within that."""
 
     domain: str
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     """Prompts of one domain that a strategy decodes side by side."""
 
     label: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[Encoded, ...]
 
     @property
     def domain(self) -> str:
@@ -58,7 +58,7 @@ def stream_of(domains: Sequence[str]) -> tuple[str, ...]:
 
 
 def plan(
-    prompts: Mapping[str, Sequence[Prompt]],
+    prompts: Mapping[str, Sequence[Encoded]],
     labels: Sequence[str],
     streaming: Collection[str] = (),
     rows: int = 1,
@@ -97,12 +97,12 @@ def plan(
     return [batch for _, _, batch in sorted(placed, key=lambda one: one[:2])]
 
 
-def _chunks(prompts: Sequence[Prompt], rows: int) -> Iterator[tuple[Prompt, ...]]:
+def _chunks(prompts: Sequence[Encoded], rows: int) -> Iterator[tuple[Encoded, ...]]:
     return (tuple(prompts[start : start + rows]) for start in range(0, len(prompts), rows))
 
 
 def _in_turn(
-    queues: Sequence[Sequence[tuple[Prompt, ...]]],
-) -> Iterator[tuple[Prompt, ...]]:
+    queues: Sequence[Sequence[tuple[Encoded, ...]]],
+) -> Iterator[tuple[Encoded, ...]]:
     for turn in range(max(map(len, queues), default=0)):
         yield from (queue[turn] for queue in queues if turn < len(queue))
