@@ -41,9 +41,7 @@ def decode(
     lookahead: Annotated[
         str, typer.Option(metavar="W,N,G", help="Window, n-gram size, guesses.")
     ] = "5,4,5",
-    temperature: Annotated[
-        float, typer.Option(min=0.01, help="Of draft_model_sampled.")
-    ] = 0.8,
+    temperature: Annotated[float, typer.Option(min=0.01, help="Of draft_model_sampled.")] = 0.8,
     per_domain: Annotated[int, typer.Option(min=1, help="Prompts of each domain.")] = 16,
     max_new_tokens: Annotated[int, typer.Option(min=2, help="Tokens of each text.")] = 64,
     batch: Annotated[int, typer.Option(min=1, max=1024, help="Prompts side by side.")] = 1,

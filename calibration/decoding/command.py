@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from calibration.decoding import measures, strategies, tables, weights
 from calibration.decoding import prompts as texts
-from calibration.decoding.decoder import Decoder
+from calibration.decoding.autoregressive import Autoregressive
+from calibration.decoding.costs import Costs, measure_costs
+from calibration.decoding.decoder import Decoder, Watch
 from calibration.decoding.journal import FILE, Journal
 from calibration.decoding.network import Network
 from calibration.decoding.parts import StoredParts
@@ -28,6 +30,8 @@ from sim.progress import OnProgress
 from sim.staging import obstacle, staged
 
 ABOUT = "run.json"
+COST_PROMPTS = 2
+"""Prompts that the cost of drafting is measured on."""
 FILES = (FILE, ABOUT, *tables.SCHEMAS)
 
 
@@ -90,31 +94,58 @@ def prepare(options: Options, note: Note = silent) -> Prepared:
     if problem is not None:
         raise InputError(str(options.out), None, "--out", problem)
     weights.import_transformers()
-    try:
-        machine = machines.find(options.device, options.threads)
-    except ModelError as error:
-        raise ModelError(str(error), f"--{error.key}") from error
+    machine = _machine(options)
     target = weights.load(options.model, options.dtype, options.device)
-    parts = StoredParts(target, options.heads, options.draft)
-    network = parts.target
-    decoders = {
-        label: strategies.make(label, network, parts, options.knobs) for label in labels
-    }
-    prompts = {
-        domain: [
-            Encoded(domain, number, tuple(target.encode(text))) for number, text in enumerate(own)
-        ]
-        for domain, own in asked.items()
-    }
+    prompts = {domain: _encoded(domain, own, target) for domain, own in asked.items()}
     _check_lengths(prompts, target, options)
-    settings = {label: _settings(label, decoder, options) for label, decoder in decoders.items()}
-    common = _common(options, machine, target)
-    today = datetime.date.today().isoformat()
-    journal = Journal(options.out / FILE, common, settings, today)
-    journal.check(prompt for own in prompts.values() for prompt in own)
+    common, today = _common(options, machine, target), datetime.date.today().isoformat()
+    journal = Journal(options.out / FILE, common, today)
+    journal.check(one for own in prompts.values() for one in own)
+    decoders = _decoders(labels, options, machine, target, prompts, journal)
     if journal.done:
         note(f"{journal.path}: {len(journal.keys)} prompts of an earlier run are kept")
     return Prepared(options, machine, target, decoders, prompts, journal)
+
+
+def _machine(options: Options) -> Machine:
+    try:
+        return machines.find(options.device, options.threads)
+    except ModelError as error:
+        raise ModelError(str(error), f"--{error.key}") from error
+
+
+def _encoded(domain: str, own: Sequence[str], target: weights.Target) -> list[Encoded]:
+    return [Encoded(domain, number, tuple(target.encode(one))) for number, one in enumerate(own)]
+
+
+def _decoders(
+    labels: Sequence[str],
+    options: Options,
+    machine: Machine,
+    target: weights.Target,
+    prompts: Mapping[str, Sequence[Encoded]],
+    journal: Journal,
+) -> dict[str, Decoder]:
+    """Decoders of the labels, each entered in the journal; costs an earlier run knew are kept."""
+    import torch
+
+    network = Network(target.model)
+    known = [own["costs"] for own in journal.strategies.values() if "costs" in own]
+    some = [one.tokens for one in next(iter(prompts.values()))[:COST_PROMPTS]]
+
+    def measure(drafting: Decoder) -> Costs:
+        if known:
+            return Costs(*known[0])
+        watch = Watch(clock_of(machine, torch))
+        return measure_costs(Autoregressive(network), drafting, [some[0], *some], watch)
+
+    parts = StoredParts(target, network, options.heads, options.draft, measure)
+    decoders = {}
+    with machines.held(machine), torch.inference_mode():
+        for label in labels:
+            decoders[label] = strategies.make(label, network, parts, options.knobs)
+            journal.enter(label, _settings(label, decoders[label], parts, options))
+    return decoders
 
 
 def decode(prepared: Prepared, on_progress: OnProgress | None = None) -> None:
@@ -145,11 +176,7 @@ def about(prepared: Prepared) -> dict[str, Any]:
     """What ``run.json`` says: strategies, settings, versions, machine, what differed."""
     journal = prepared.journal
     streaming = any(strategies.KINDS[label].streaming for label in journal.strategies)
-    every = {
-        one.label: one.differs
-        for one in measured(prepared)
-        if one.differs is not None and one.domain in (measures.ALL, one.domain)
-    }
+    found = {one.label: one.differs for one in measured(prepared) if one.differs is not None}
     return {
         "target": prepared.target.name,
         "date": journal.date,
@@ -160,7 +187,7 @@ def about(prepared: Prepared) -> dict[str, Any]:
         "domains": list(dict.fromkeys(one.domain for one in journal.done)),
         "stream": list(stream_of(list(prepared.prompts))) if streaming else [],
         "prompts": len({key[1:] for key in journal.keys}),
-        "differs": every,
+        "differs": found,
     }
 
 
@@ -174,6 +201,15 @@ def measured(prepared: Prepared) -> list[measures.Measured]:
 def streams(prepared: Prepared) -> list[measures.Active]:
     """What was active in strategies that change."""
     return measures.active(prepared.journal.done, list(prepared.prompts))
+
+
+def interruption(prepared: Prepared) -> str:
+    """What an interrupted run leaves, in one line."""
+    kept = len(prepared.journal.keys)
+    if not kept:
+        return "interrupted: no prompt was finished yet"
+    path = prepared.journal.path
+    return f"interrupted: {kept} prompts are kept in {path}; the same command goes on from there"
 
 
 def _texts(options: Options) -> dict[str, list[str]]:
@@ -230,12 +266,16 @@ def _common(options: Options, machine: Machine, target: weights.Target) -> dict[
     }
 
 
-def _settings(label: str, decoder: Decoder, options: Options) -> dict[str, Any]:
+def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options) -> dict[str, Any]:
     """What a strategy's prompts share, as JSON gives it back."""
     kind = strategies.KINDS[label]
     own: dict[str, Any] = {"block": dict(decoder.strategy)}
     if kind.sampled:
         own["temperature"] = options.knobs.temperature
+    if kind.streaming:
+        own["costs"] = parts.costs(decoder)
+    if kind.trained:
+        own["parts"] = parts.digest
     given: dict[str, Any] = json.loads(json.dumps(own))
     return given
 

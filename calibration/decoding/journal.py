@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from calibration.decoding.decoder import Generation, Row, Step, Times
-from calibration.decoding.plan import Batch, Key, Encoded
+from calibration.decoding.plan import Batch, Encoded, Key
 from calibration.json_lines import append_line, differing, read_lines
 from models.strict_yaml import InputError
 
@@ -71,17 +71,17 @@ class Journal:
     path : Path
     run : mapping
         What all its lines share: model, machine, versions, seed, lengths.
-    strategies : mapping
-        Settings of each strategy asked for, by label; others may follow in later runs.
     date : str
-        Of today; kept if this is the first run.
+        Of today; that of the first run is kept.
 
     Attributes
     ----------
     done : list of Done
         In the order they were finished.
-    run, date, strategies
-        As above; strategies include those of earlier runs.
+    run, date
+        As above.
+    strategies : dict
+        Settings of each strategy by label; ``block`` is that of a scenario.
 
     Raises
     ------
@@ -89,28 +89,36 @@ class Journal:
         If the file holds prompts of another run, or something else; it is left as it is.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        run: Mapping[str, Any],
-        strategies: Mapping[str, Mapping[str, Any]],
-        date: str,
-    ) -> None:
+    def __init__(self, path: Path, run: Mapping[str, Any], date: str) -> None:
         self.path, self.run, self.date = path, dict(run), date
         self.strategies, self.done = dict[str, dict[str, Any]](), list[Done]()
         before = self._read()
         if self.done:
-            self._compare(before["run"], strategies)
+            if before["run"] != self.run:
+                self._refuse(len(self.keys), "another run", differing(before["run"], self.run))
             self.date = before["date"]
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("", "utf-8")
-            self.strategies = {}
-            append_line(path, {"run": self.run, "date": date})
-        for label, settings in strategies.items():
-            if self.strategies.get(label) != dict(settings):
-                append_line(path, {"strategy": label, "settings": settings})
-                self.strategies[label] = dict(settings)
+            return
+        self.strategies = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("", "utf-8")
+        append_line(path, {"run": self.run, "date": date})
+
+    def enter(self, label: str, settings: Mapping[str, Any]) -> None:
+        """Say how a strategy is to run, before its first prompt of this run.
+
+        Raises
+        ------
+        InputError
+            If it has run in another way before.
+        """
+        before, now = self.strategies.get(label, {}), dict(settings)
+        if before == now:
+            return
+        prompts = sum(key[0] == label for key in self.keys)
+        if prompts:
+            self._refuse(prompts, f"another '{label}'", differing(_flat(before), _flat(now)))
+        append_line(self.path, {"strategy": label, "settings": now})
+        self.strategies[label] = now
 
     def _read(self) -> dict[str, Any]:
         """Take over what is there; the first line, which says what all others share."""
@@ -126,17 +134,7 @@ class Journal:
             message = "holds no decoded prompts that can be read; remove it to start anew"
             raise InputError(str(self.path), None, "", message) from None
 
-    def _compare(self, run: Mapping[str, Any], strategies: Mapping[str, Mapping[str, Any]]) -> None:
-        """Refuse to go on with other settings than what is there was decoded with."""
-        if run != self.run:
-            self._refuse(len(self.keys), "another run", differing(run, self.run))
-        for label, settings in strategies.items():
-            prompts = sum(key[0] == label for key in self.keys)
-            before = self.strategies.get(label, {})
-            if prompts and before != dict(settings):
-                self._refuse(prompts, f"another '{label}'", differing(before, dict(settings)))
-
-    def _refuse(self, prompts: int, of: str, what: str) -> None:
+    def _refuse(self, prompts: int, of: str, what: str) -> NoReturn:
         message = (
             f"{prompts} prompts of {of} are kept there ({what}); give the same options to go on "
             "with it, or another --out"
@@ -177,6 +175,11 @@ class Journal:
         """Keep a finished batch; its line is whole when this returns."""
         append_line(self.path, _line(done))
         self.done.append(done)
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    others = {key: value for key, value in settings.items() if key != "block"}
+    return {**settings.get("block", {}), **others}
 
 
 def _line(done: Done) -> dict[str, Any]:

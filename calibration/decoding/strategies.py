@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from calibration.decoding.autoregressive import Autoregressive
+from calibration.decoding.costs import Costs
 from calibration.decoding.decoder import Decoder
 from calibration.decoding.network import Network
 from calibration.decoding.sampling import Sampling
@@ -48,6 +49,10 @@ class Parts(Protocol):
 
     def draft(self) -> tuple[Network, str]:
         """A draft model, and what ``draft`` of a scenario says."""
+        ...
+
+    def costs(self, drafting: Decoder) -> Costs:
+        """What drafting costs here, beside plain decoding."""
         ...
 
 
@@ -122,6 +127,22 @@ def _eagle(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
     return Eagle(target, parts.eagle(), knobs.k)
 
 
+def _adaptive(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
+    from calibration.decoding.adaptive import Adaptive
+    from calibration.decoding.draft_model import DraftModel
+
+    inner = DraftModel(target, *_draft(parts, knobs))
+    return Adaptive(inner, parts.costs(inner).step)
+
+
+def _dynamic_k(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
+    from calibration.decoding.draft_model import DraftModel
+    from calibration.decoding.dynamic_k import DynamicK
+
+    inner = DraftModel(target, *_draft(parts, knobs))
+    return DynamicK(inner, knobs.k, parts.costs(inner).draft)
+
+
 KINDS = {
     "autoregressive": Kind(_autoregressive, batched=True),
     "draft_model": Kind(_draft_model, trained=True, batched=True),
@@ -130,6 +151,8 @@ KINDS = {
     "lookahead": Kind(_lookahead),
     "ngram": Kind(_ngram),
     "eagle": Kind(_eagle, trained=True),
+    "adaptive": Kind(_adaptive, trained=True, streaming=True),
+    "dynamic_k": Kind(_dynamic_k, trained=True, streaming=True),
 }
 """By label; ``all`` runs them in this order."""
 
@@ -167,6 +190,4 @@ def make(label: str, target: Network, parts: Parts, knobs: Knobs) -> Decoder:
     ModelError
         If its trained parts are missing or do not fit the target.
     """
-    decoder = KINDS[label].make(target, parts, knobs)
-    assert decoder.label == label
-    return decoder
+    return KINDS[label].make(target, parts, knobs)
