@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from models.strict_yaml import InputError
-from models.trees import Tree
 from sim import interrupts
 from sim.cli import AsJson, Width, screen, write_text
+
+if TYPE_CHECKING:
+    from models.trees import Tree
 
 
 def decode(
