@@ -70,10 +70,12 @@ def decode(
             *(max_new_tokens, batch, dtype, threads, seed),
         )
         prepared = command.prepare(options, _note)
+    interrupted = False
     try:
         with interrupts.handled(stop), progress.shown(quiet=False) as bar:
             command.decode(prepared, bar.update)
     except KeyboardInterrupt:
+        interrupted = True
         _note(command.interruption(prepared))
     written = command.write(prepared)
     measured, streams = command.measured(prepared), command.streams(prepared)
@@ -82,7 +84,7 @@ def decode(
     else:
         write_text(report.decode_report(prepared.title, measured, streams, *screen(width)))
     _note(f"wrote {', '.join(str(path) for path in written)}")
-    if stop.asked:
+    if interrupted:
         raise typer.Exit(stop.status)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.decoding import measures, strategies, tables, weights
+from calibration.decoding import measures, tables, weights
 from calibration.decoding import prompts as texts
 from calibration.decoding.autoregressive import Autoregressive
 from calibration.decoding.costs import Costs, measure_costs
@@ -19,6 +19,7 @@ from calibration.decoding.network import Network
 from calibration.decoding.parts import StoredParts
 from calibration.decoding.plan import Encoded, plan, stream_of
 from calibration.decoding.run import Lengths, clock_of, run
+from calibration.decoding.strategies import ALL, KINDS, Knobs, labels_of, make
 from calibration.kernels.device import machine as machines
 from calibration.kernels.device.machine import Machine
 from calibration.kernels.device.resume import Note, silent
@@ -40,12 +41,12 @@ class Options(NamedTuple):
 
     out: Path
     model: str = weights.TRANSFORMER
-    strategies: str = strategies.ALL
+    strategies: str = ALL
     prompts: str = ",".join(texts.DOMAINS)
     device: str = "cpu"
     heads: Path = Path("heads")
     draft: str | None = None
-    knobs: strategies.Knobs = strategies.Knobs()
+    knobs: Knobs = Knobs()
     per_domain: int = 16
     max_new_tokens: int = 64
     batch: int = 1
@@ -86,8 +87,8 @@ def prepare(options: Options, note: Note = silent) -> Prepared:
     RuntimeError
         If the extra ``decoding`` is missing.
     """
-    labels = strategies.labels_of(options.strategies, options.batch)
-    if options.strategies == strategies.ALL and len(labels) < len(strategies.KINDS):
+    labels = labels_of(options.strategies, options.batch)
+    if options.strategies == ALL and len(labels) < len(KINDS):
         note(f"--batch {options.batch}: only {', '.join(labels)}; others take one prompt at a time")
     asked = _texts(options)
     problem = obstacle(options.out, FILES)
@@ -135,7 +136,7 @@ def _decoders(
 
     def measure(drafting: Decoder) -> Costs:
         if known:
-            return Costs(*known[0])
+            return Costs(**known[0])
         watch = Watch(clock_of(machine, torch))
         return measure_costs(Autoregressive(network), drafting, [some[0], *some], watch)
 
@@ -143,7 +144,7 @@ def _decoders(
     decoders = {}
     with machines.held(machine), torch.inference_mode():
         for label in labels:
-            decoders[label] = strategies.make(label, network, parts, options.knobs)
+            decoders[label] = make(label, network, parts, options.knobs)
             journal.enter(label, _settings(label, decoders[label], parts, options))
     return decoders
 
@@ -153,7 +154,7 @@ def decode(prepared: Prepared, on_progress: OnProgress | None = None) -> None:
     import torch
 
     options = prepared.options
-    streaming = [label for label in prepared.decoders if strategies.KINDS[label].streaming]
+    streaming = [label for label in prepared.decoders if KINDS[label].streaming]
     batches = plan(
         prepared.prompts, list(prepared.decoders), streaming, options.batch, prepared.journal.keys
     )
@@ -175,7 +176,7 @@ def write(prepared: Prepared) -> list[Path]:
 def about(prepared: Prepared) -> dict[str, Any]:
     """What ``run.json`` says: strategies, settings, versions, machine, what differed."""
     journal = prepared.journal
-    streaming = any(strategies.KINDS[label].streaming for label in journal.strategies)
+    streaming = any(KINDS[label].streaming for label in journal.strategies)
     found = {one.label: one.differs for one in measured(prepared) if one.differs is not None}
     return {
         "target": prepared.target.name,
@@ -194,7 +195,7 @@ def about(prepared: Prepared) -> dict[str, Any]:
 def measured(prepared: Prepared) -> list[measures.Measured]:
     """Acceptance and times of every strategy in every domain."""
     blocks = {label: own["block"] for label, own in prepared.journal.strategies.items()}
-    sampled = [label for label, kind in strategies.KINDS.items() if kind.sampled]
+    sampled = [label for label, kind in KINDS.items() if kind.sampled]
     return measures.measure(prepared.journal.done, blocks, list(prepared.prompts), sampled)
 
 
@@ -268,12 +269,12 @@ def _common(options: Options, machine: Machine, target: weights.Target) -> dict[
 
 def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options) -> dict[str, Any]:
     """What a strategy's prompts share, as JSON gives it back."""
-    kind = strategies.KINDS[label]
+    kind = KINDS[label]
     own: dict[str, Any] = {"block": dict(decoder.strategy)}
     if kind.sampled:
         own["temperature"] = options.knobs.temperature
     if kind.streaming:
-        own["costs"] = parts.costs(decoder)
+        own["costs"] = parts.costs(decoder)._asdict()
     if kind.trained:
         own["parts"] = parts.digest
     given: dict[str, Any] = json.loads(json.dumps(own))

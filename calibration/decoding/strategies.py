@@ -140,7 +140,7 @@ def _dynamic_k(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
     from calibration.decoding.dynamic_k import DynamicK
 
     inner = DraftModel(target, *_draft(parts, knobs))
-    return DynamicK(inner, knobs.k, parts.costs(inner).draft)
+    return DynamicK(inner, parts.costs(inner).draft)
 
 
 KINDS = {
