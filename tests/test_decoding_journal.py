@@ -142,9 +142,14 @@ def test_strategies_domains_and_prompts_may_be_added(tmp_path):
 
 
 def test_a_run_of_which_nothing_was_finished_makes_way(tmp_path):
-    journal(tmp_path, RUN | {"seed": 1}, draft_model=3)
-    assert journal(tmp_path, draft_model=4).strategies["draft_model"]["block"]["k"] == 4
-    assert journal(tmp_path).run["seed"] == 0
+    kept = journal(tmp_path, draft_model=4)
+    assert not kept.path.parent.exists()
+    kept.path.parent.mkdir()
+    kept.path.write_text('{"run": {"seed": 1}, "date": "2026-01-01"}\n{"strat', "utf-8")
+    decoded(journal(tmp_path, draft_model=4), prompts(code=1), {"draft_model": Counting()})
+    again = journal(tmp_path)
+    assert (again.run, again.date, len(again.keys)) == (RUN, DATE, 1)
+    assert again.strategies["draft_model"]["block"]["k"] == 4
 
 
 @pytest.mark.parametrize("left", ["what\n", '{"x": 1}\n', '{"run": {}, "date": ""}\n{"x": 1}\n'])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from calibration.decoding.costs import Costs, measure_costs
 from calibration.decoding.decoder import Decoder, Watch
 from calibration.decoding.journal import FILE, Journal
 from calibration.decoding.network import Network
-from calibration.decoding.parts import StoredParts
+from calibration.decoding.parts import StoredParts, fingerprint
 from calibration.decoding.plan import Encoded, plan, stream_of
 from calibration.decoding.run import Lengths, clock_of, run
 from calibration.decoding.strategies import ALL, KINDS, Knobs, labels_of, make
@@ -275,19 +274,10 @@ def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options
         own["temperature"] = options.knobs.temperature
     if kind.streaming:
         own["costs"] = parts.costs(decoder)._asdict()
-    if kind.trained:
-        own["parts"] = parts.digest
+    if kind.part:
+        own[kind.part] = parts.digest(kind.part)
     given: dict[str, Any] = json.loads(json.dumps(own))
     return given
 
 
-def fingerprint(model: Any) -> str:
-    """Tells models apart: a digest of the first numbers of every weight."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        some = weight.detach().flatten()[:64].float().cpu().numpy()
-        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.tobytes())
-    return digest.hexdigest()[:16]
-
-
-__all__ = ["Network", "Options", "Prepared", "decode", "measured", "prepare", "streams", "write"]
+__all__ = ["Options", "Prepared", "decode", "measured", "prepare", "streams", "write"]
