@@ -1,0 +1,53 @@
+"""What drafting costs on the machine at hand: gates and draft lengths are set by it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import NamedTuple
+
+from calibration.decoding.decoder import Decoder, Step, Watch, decode
+
+TOKENS = 24
+"""Tokens of each text that costs are measured on."""
+
+
+class Costs(NamedTuple):
+    """Ratios of times.
+
+    Attributes
+    ----------
+    step : float
+        A step with drafts over one of plain decoding: it pays if it emits more tokens than this.
+    draft : float
+        A draft token over a verify pass.
+    """
+
+    step: float
+    draft: float
+
+
+def measure_costs(
+    plain: Decoder, drafting: Decoder, prompts: Sequence[Sequence[int]], watch: Watch
+) -> Costs:
+    """Decode a few texts both ways; medians, to three decimals.
+
+    Parameters
+    ----------
+    plain, drafting : Decoder
+    prompts : sequence of sequences of int
+        The first only warms up.
+    watch : Watch
+    """
+
+    def steps(decoder: Decoder) -> list[Step]:
+        texts = [decode(decoder, [one], [0], TOKENS, (), watch) for one in prompts]
+        return [step for text in texts[1:] for step in text.steps]
+
+    before, after = steps(plain), [step for step in steps(drafting) if step.rows[0].drafted]
+    whole_s = median(step.times.total_s for step in after)
+    shares = (step.times.draft_s / step.rows[0].drafted / step.times.verify_s for step in after)
+    return Costs(
+        round(whole_s / median(step.times.total_s for step in before), 3),
+        round(median(shares), 3),
+    )
