@@ -99,9 +99,9 @@ def read(folder: Path) -> Recorded:
     )
     decode = _with_context(steps[steps["n_decode"] == 1])
     prefills = steps[steps["prefill_tokens"] > 0].reset_index(drop=True)
-    return Recorded(
-        folder, str(about["target"]), dict(about["strategies"]), requests, decode, prefills
-    )
+    # Models of one's own have a name for people, and a folder that a scenario can name.
+    target = str(about.get("transformer") or about["target"])
+    return Recorded(folder, target, dict(about["strategies"]), requests, decode, prefills)
 
 
 def _with_latencies(requests: pd.DataFrame) -> pd.DataFrame:

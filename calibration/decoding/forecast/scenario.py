@@ -64,13 +64,19 @@ def choose(recorded: Recorded, file: AcceptanceFile) -> Chosen:
     for label in recorded.labels:
         if label == BASELINE:
             continue
-        block = recorded.blocks.get(label, {})
+        block = _block(recorded, label, file)
         reason = _unknown(block, label, file)
         if reason:
             left_out[label] = reason
         else:
-            blocks[label] = dict(block)
+            blocks[label] = block
     return Chosen(blocks, left_out)
+
+
+def _block(recorded: Recorded, label: str, file: AcceptanceFile) -> dict[str, Any]:
+    """As the fit states it, which knows how full a pool of guesses was; else as it was run."""
+    entry = file.entries.get(label)
+    return dict(entry.strategy if entry is not None else recorded.blocks.get(label, {}))
 
 
 def _unknown(block: Mapping[str, Any], label: str, file: AcceptanceFile) -> str:
