@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from cpu_forwards import PROFILE, kernels_of
 
 from calibration.decoding.forecast.constants import ENGINE
@@ -76,8 +77,7 @@ class Runs:
         start_s, prefill_s = now_s, self._prefill(own, label, request, prompt, now_s)
         now_s += prefill_s
         steps = list(self._steps(label, prompt, output))
-        for place, (accepted, width, context, emitted) in enumerate(steps):
-            del accepted, place
+        for _, width, context, emitted in steps:
             now_s += self._step(own, label, request, now_s, (width, context, emitted))
         self.requests.append(
             own
@@ -155,10 +155,11 @@ class Runs:
 
     def write(self, folder: Path) -> Path:
         """Write the folder; the acceptance file lies beside it."""
-        import pyarrow as pa
-
         folder.mkdir(parents=True, exist_ok=True)
-        tables = (("requests", REQUESTS, self.requests), ("steps", pa.schema(STEPS_SCHEMA), self.steps))
+        tables = (
+            ("requests", REQUESTS, self.requests),
+            ("steps", pa.schema(STEPS_SCHEMA), self.steps),
+        )
         for name, schema, records in tables:
             columns = {one.name: np.array([r[one.name] for r in records]) for one in schema}
             write_parquet(to_arrow(schema, columns), folder / f"{name}.parquet")

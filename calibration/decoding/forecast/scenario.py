@@ -194,6 +194,10 @@ def _seen_from(folder: Path, name: str, section: str = "") -> str:
     """A file as the scenario in ``folder`` names it; a name of the catalogue as it is."""
     if (section and name in catalog.names(section)) or not Path(name).exists():
         return name
-    seen = os.path.relpath(Path(name).resolve(), folder.resolve())
+    path, own = Path(name).resolve(), folder.resolve()
+    # What lies beside the runs moves with them.
+    if not path.is_relative_to(own.parent):
+        return str(path)
+    seen = os.path.relpath(path, own)
     # A bare word would be looked up in the catalogue.
     return seen if "/" in seen or "." in seen else f"./{seen}"
