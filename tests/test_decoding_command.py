@@ -40,6 +40,8 @@ DRAFT = {"kind": "draft_model", "draft": "smollm2-135m", "k": 3}
         (["--tree", "medusa_64"], "--tree: unknown tree 'medusa_64'; did you mean 'medusa_63'?"),
         (["--tree", "[[0],[1,0]]"], "--tree: "),
         (["--tree", "[0"], "--tree: "),
+        (["--profile", "none.yaml"], "none.yaml: cannot read"),
+        (["--profile", "none.yaml", "--batch", "2"], "--profile: only runs of one prompt"),
         (["--k", "0"], "--k"),
         (["--device", "tpu"], "--device"),
     ],

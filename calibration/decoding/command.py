@@ -6,10 +6,10 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from calibration.decoding import measures, tables, weights
-from calibration.decoding import prompts as texts
+from calibration.decoding.asked import Options, check_profile, encoded, texts_of
 from calibration.decoding.autoregressive import Autoregressive
 from calibration.decoding.costs import Costs, measure_costs
 from calibration.decoding.decoder import Decoder, Watch
@@ -18,7 +18,7 @@ from calibration.decoding.network import Network
 from calibration.decoding.parts import StoredParts, fingerprint
 from calibration.decoding.plan import Encoded, plan, stream_of
 from calibration.decoding.run import Lengths, clock_of, run
-from calibration.decoding.strategies import ALL, KINDS, Knobs, labels_of, make
+from calibration.decoding.strategies import ALL, KINDS, labels_of, make
 from calibration.kernels.device import machine as machines
 from calibration.kernels.device.machine import Machine
 from calibration.kernels.device.resume import Note, silent
@@ -29,29 +29,14 @@ from sim.output import to_json
 from sim.progress import OnProgress
 from sim.staging import obstacle, staged
 
+if TYPE_CHECKING:
+    from calibration.decoding.forecast.command import Comparison
+
 ABOUT = "run.json"
 COST_PROMPTS = 2
 """Prompts that the cost of drafting is measured on."""
+ACCEPTANCE = "acceptance.yaml"
 FILES = (FILE, ABOUT, *tables.SCHEMAS)
-
-
-class Options(NamedTuple):
-    """What is decoded, by what, and how; named as the options of the command line."""
-
-    out: Path
-    model: str = weights.TRANSFORMER
-    strategies: str = ALL
-    prompts: str = ",".join(texts.DOMAINS)
-    device: str = "cpu"
-    heads: Path = Path("heads")
-    draft: str | None = None
-    knobs: Knobs = Knobs()
-    per_domain: int = 16
-    max_new_tokens: int = 64
-    batch: int = 1
-    dtype: str = "bf16"
-    threads: int = 1
-    seed: int = 0
 
 
 class Prepared(NamedTuple):
@@ -87,17 +72,17 @@ def prepare(options: Options, note: Note = silent) -> Prepared:
         If the extra ``decoding`` is missing.
     """
     labels = labels_of(options.strategies, options.batch)
-    if options.strategies == ALL and len(labels) < len(KINDS):
-        note(f"--batch {options.batch}: only {', '.join(labels)}; others take one prompt at a time")
-    asked = _texts(options)
+    check_profile(options)
+    texts_of(options)
     problem = obstacle(options.out, FILES)
     if problem is not None:
         raise InputError(str(options.out), None, "--out", problem)
+    if options.strategies == ALL and len(labels) < len(KINDS):
+        note(f"--batch {options.batch}: only {', '.join(labels)}; others take one prompt at a time")
     weights.import_transformers()
     machine = _machine(options)
     target = weights.load(options.model, options.dtype, options.device)
-    prompts = {domain: _encoded(domain, own, target) for domain, own in asked.items()}
-    _check_lengths(prompts, target, options)
+    prompts = encoded(options, target)
     common, today = _common(options, machine, target), datetime.date.today().isoformat()
     journal = Journal(options.out / FILE, common, today)
     journal.check(one for own in prompts.values() for one in own)
@@ -112,10 +97,6 @@ def _machine(options: Options) -> Machine:
         return machines.find(options.device, options.threads)
     except ModelError as error:
         raise ModelError(str(error), f"--{error.key}") from error
-
-
-def _encoded(domain: str, own: Sequence[str], target: weights.Target) -> list[Encoded]:
-    return [Encoded(domain, number, tuple(target.encode(one))) for number, one in enumerate(own)]
 
 
 def _decoders(
@@ -203,6 +184,21 @@ def streams(prepared: Prepared) -> list[measures.Active]:
     return measures.active(prepared.journal.done, list(prepared.prompts))
 
 
+def forecast(prepared: Prepared, on_progress: OnProgress) -> Comparison:
+    """Fit acceptance to the runs, predict them with it, and lay both side by side.
+
+    Writes ``acceptance.yaml``, a scenario and what it needs into the folder.
+    """
+    from calibration.acceptance import command as acceptance
+    from calibration.acceptance.runs import read
+    from calibration.decoding.forecast.command import compare
+
+    folder, profile = prepared.options.out, prepared.options.profile
+    assert profile is not None
+    acceptance.write(acceptance.fit(read(folder), False, on_progress).file, folder / ACCEPTANCE)
+    return compare(folder, profile, folder / ACCEPTANCE, on_progress)
+
+
 def interruption(prepared: Prepared) -> str:
     """What an interrupted run leaves, in one line."""
     kept = len(prepared.journal.keys)
@@ -210,40 +206,6 @@ def interruption(prepared: Prepared) -> str:
         return "interrupted: no prompt was finished yet"
     path = prepared.journal.path
     return f"interrupted: {kept} prompts are kept in {path}; the same command goes on from there"
-
-
-def _texts(options: Options) -> dict[str, list[str]]:
-    """Texts by domain: of a file, or of the domains named."""
-    if options.prompts.endswith(".jsonl"):
-        found: dict[str, list[str]] = {}
-        for one in texts.read_prompts(options.prompts):
-            own = found.setdefault(one.domain, [])
-            if len(own) < options.per_domain:
-                own.append(one.text)
-        return found
-    domains = dict.fromkeys(name.strip() for name in options.prompts.split(","))
-    try:
-        return {name: texts.prompts(name, "test", options.per_domain) for name in domains}
-    except ModelError as error:
-        option = {"count": "--per-domain"}.get(error.key or "", "--prompts")
-        raise ModelError(str(error), option) from error
-
-
-def _check_lengths(
-    prompts: Mapping[str, Sequence[Encoded]], target: weights.Target, options: Options
-) -> None:
-    most = getattr(target.model.config, "max_position_embeddings", None)
-    for prompt in (one for own in prompts.values() for one in own):
-        length = len(prompt.tokens)
-        if not length:
-            message = f"prompt {prompt.number} of {prompt.domain} has no token"
-            raise ModelError(message, "--prompts")
-        if most is not None and length + options.max_new_tokens > most:
-            message = (
-                f"prompt {prompt.number} of {prompt.domain} has {length} tokens: with "
-                f"{options.max_new_tokens} new ones they exceed the {most} of the model"
-            )
-            raise ModelError(message, "--max-new-tokens")
 
 
 def _common(options: Options, machine: Machine, target: weights.Target) -> dict[str, Any]:
@@ -280,4 +242,3 @@ def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options
     return given
 
 
-__all__ = ["Options", "Prepared", "decode", "measured", "prepare", "streams", "write"]
