@@ -11,14 +11,13 @@ pytest.importorskip("transformers", reason="needs the extra 'decoding'")
 
 from tiny_folder import save_tiny, write_prompts
 
+from calibration.decoding.heads.command import Options, train_heads
 from calibration.decoding.journal import Journal
 from calibration.decoding.strategies import KINDS
+from models.acceptance_file import read
 from sim.tables import read_parquet
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("calibrate_declared")]
-
-UNTRAINED = "autoregressive,draft_model,draft_model_sampled,lookahead,ngram,adaptive,dynamic_k"
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -30,8 +29,16 @@ def draft(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("draft") / "small", num_hidden_layers=1)
 
 
+@pytest.fixture(scope="module")
+def heads(model, tmp_path_factory):
+    """Parts trained for a moment: what they draft hardly matters here."""
+    folder = tmp_path_factory.mktemp("heads")
+    train_heads(Options(str(model), minutes=0.01, quick=True), folder, lambda *_: None)
+    return folder
+
+
 @pytest.fixture
-def decode(speccast, model, draft, tmp_path):
+def decode(speccast, model, draft, heads, tmp_path):
     """Decode three short prompts of each of two domains."""
     texts = {
         "code": [f"def f{n}(x):\n    return x + {n}\n" for n in range(3)],
@@ -41,7 +48,7 @@ def decode(speccast, model, draft, tmp_path):
     out = tmp_path / "runs"
 
     def call(*more):
-        given = ["--model", model, "--draft", draft, "--prompts", prompts, "--out", out]
+        given = ["--model", model, "--heads", heads, "--prompts", prompts, "--out", out]
         given += ["--dtype", "fp32", "--max-new-tokens", 12, *more]
         status, text, said = speccast("calibrate", "decode", *given)
         assert status == 0, said
@@ -51,18 +58,20 @@ def decode(speccast, model, draft, tmp_path):
 
 
 def test_every_strategy_writes_what_plain_decoding_does(decode):
-    out, text, _ = decode("--strategies", UNTRAINED, "--k", 2)
+    out, text, _ = decode("--k", 2)
     about = json.loads((out / "run.json").read_text("utf-8"))
-    greedy = [label for label in UNTRAINED.split(",") if not KINDS[label].sampled]
+    greedy = [label for label, kind in KINDS.items() if not kind.sampled]
     assert about["differs"] == dict.fromkeys(greedy, 0.0)
-    assert list(about["strategies"]) == UNTRAINED.split(",")
+    assert list(about["strategies"]) == list(KINDS)
     assert about["strategies"]["dynamic_k"]["k_max"] == 2
     assert about["stream"] == ["prose", "code"]
-    for label in UNTRAINED.split(","):
+    for label in KINDS:
         assert f"\n{label} " in text
     requests = read_parquet(out / "requests.parquet")
-    assert len(requests["id"]) == 6 * len(UNTRAINED.split(","))
+    assert len(requests["id"]) == 6 * len(KINDS)
     assert (requests["output_tokens"] <= 12).all()
+    ranks = read_parquet(out / "acceptance.parquet")
+    assert all(ranks["ranks"][ranks["strategy"] == "medusa"])
     steps = read_parquet(out / "steps.parquet")
     assert (steps["verify_s"] > 0).all()
     assert {"autoregressive", "draft_model"} >= set(
@@ -81,6 +90,21 @@ def test_the_same_command_decodes_nothing_twice_and_more_prompts_are_added(decod
     assert after.startswith(before)
     journal = Journal(out / "journal.jsonl", json.loads(after.splitlines()[0])["run"], "")
     assert len(journal.keys) == 3 * 6
+
+
+def test_a_draft_of_ones_own_takes_the_place_of_the_trained_one(decode, draft):
+    out, _, _ = decode("--strategies", "autoregressive,draft_model", "--draft", draft)
+    about = json.loads((out / "run.json").read_text("utf-8"))
+    assert about["strategies"]["draft_model"]["draft"] == str(draft)
+    assert about["differs"]["draft_model"] == 0.0
+
+
+def test_acceptance_is_fitted_to_the_runs(decode, speccast, tmp_path):
+    out, _, _ = decode("--strategies", "autoregressive,medusa,ngram,eagle")
+    file = tmp_path / "acceptance.yaml"
+    status, _, said = speccast("calibrate", "acceptance", out, "--out", file)
+    assert status == 0, said
+    assert {"medusa", "ngram", "eagle"} <= set(read(file).entries)
 
 
 def test_side_by_side_the_texts_are_the_same(decode, tmp_path):
