@@ -11,6 +11,7 @@ import typer
 
 from calibration.acceptance.cli import acceptance
 from calibration.decoding.cli import decode
+from calibration.decoding.heads.cli import train_heads
 from sim.cli import AsJson, Width, screen, write_text
 
 app = typer.Typer(
@@ -163,6 +164,7 @@ def show_profile(
 
 app.command("acceptance")(acceptance)
 app.command()(decode)
+app.command("train-heads")(train_heads)
 
 
 def _note(text: str) -> None:

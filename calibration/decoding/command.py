@@ -118,7 +118,7 @@ def _decoders(
         if known:
             return Costs(**known[0])
         watch = Watch(clock_of(machine, torch))
-        return measure_costs(Autoregressive(network), drafting, [some[0], *some], watch)
+        return measure_costs(Autoregressive(network), drafting, some, watch)
 
     parts = StoredParts(target, network, options.heads, options.draft, measure)
     decoders = {}
@@ -240,5 +240,3 @@ def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options
         own[kind.part] = parts.digest(kind.part)
     given: dict[str, Any] = json.loads(json.dumps(own))
     return given
-
-

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from calibration.decoding.decoder import Decoder, Step, Watch, decode
 from calibration.decoding.dynamic_k import measured_cost
 
-TOKENS = 24
-"""Tokens of each text that costs are measured on."""
+WARM_UP_TOKENS, TOKENS = 4, 24
+"""Tokens of the text that is decoded first, and of each that costs are measured on."""
 
 
 class Costs(NamedTuple):
@@ -37,13 +37,14 @@ def measure_costs(
     ----------
     plain, drafting : Decoder
     prompts : sequence of sequences of int
-        The first only warms up.
+        Decoded one after another.
     watch : Watch
     """
 
     def steps(decoder: Decoder) -> list[Step]:
+        decode(decoder, prompts[:1], [0], WARM_UP_TOKENS, (), watch)
         texts = [decode(decoder, [one], [0], TOKENS, (), watch) for one in prompts]
-        return [step for text in texts[1:] for step in text.steps]
+        return [step for text in texts for step in text.steps]
 
     before, after = steps(plain), steps(drafting)
     drafted = [step.times.total_s for step in after if step.rows[0].drafted]
