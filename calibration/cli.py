@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from calibration.acceptance.cli import acceptance
+from calibration.decoding.cli import decode
+from calibration.decoding.heads.cli import train_heads
 from sim.cli import AsJson, Width, screen, write_text
 
 app = typer.Typer(
@@ -161,6 +163,8 @@ def show_profile(
 
 
 app.command("acceptance")(acceptance)
+app.command()(decode)
+app.command("train-heads")(train_heads)
 
 
 def _note(text: str) -> None:

@@ -78,7 +78,7 @@ class ReplayLaw(Summary):
     def paths(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
     ) -> Paths:
-        """See `Law.paths`; which requests are repeated is a hash of seed and id."""
+        """See `Law.paths`: request i repeats record i, modulo their number, then hashed ones."""
         records = self.records
         slowest = records.slowest[domains]
         reach = (tokens / slowest).astype(np.int64) + records.lengths.max(initial=0)
@@ -100,6 +100,8 @@ class ReplayLaw(Summary):
         while True:
             uniforms = uniforms_at(keys[:, None], np.arange(segments))
             pick = (uniforms * records.number[domains][:, None]).astype(np.int64)
+            # The recorded prompts in their order repeat just what each of them did.
+            pick[:, 0] = ids % records.number[domains]
             pick += records.first[domains][:, None]
             lengths = records.lengths[pick]
             ends = np.cumsum(lengths, axis=1)
