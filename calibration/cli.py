@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from calibration.acceptance.cli import acceptance
 from calibration.decoding.cli import decode
 from sim.cli import AsJson, Width, screen, write_text
 
@@ -160,6 +161,7 @@ def show_profile(
         _wrote([path])
 
 
+app.command("acceptance")(acceptance)
 app.command()(decode)
 
 

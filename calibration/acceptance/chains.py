@@ -127,9 +127,7 @@ def _best_start(objective: Objective, start: Floats) -> Floats:
     return max(tried, key=lambda vector: objective(vector)[0])
 
 
-def _maximum(
-    objective: Objective, start: Floats, free: int, slope: bool | None = None
-) -> Maximum:
+def _maximum(objective: Objective, start: Floats, free: int, slope: bool | None = None) -> Maximum:
     """With the first ``free`` of spread, step spread, memory and slope; the rest stays put."""
     n = start.size - 4
     lower = np.array([*[-FAR_LOGIT] * n, 0.0, 0.0, MEMORY_RANGE[0], -FAR_SLOPE])

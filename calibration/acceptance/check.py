@@ -1,4 +1,4 @@
-"""Does the fitted sampler behave like the runs it has not seen?
+"""The fitted sampler against runs it has not seen.
 
 Fitted on the first, third, ... requests of a domain, checked on the others: are their accepted
 counts ones that the sampler might have drawn, and would independent steps have done as well?

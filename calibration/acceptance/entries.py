@@ -94,7 +94,9 @@ def entries_of(
         **shape,
         tau={one.domain: _tau(one.interval) for one in domains},
         standard_errors={one.domain: _errors(one.fit) for one in domains},
-        acceptance=Acceptance(by_domain={one.domain: _acceptance(one, strategy) for one in domains}),
+        acceptance=Acceptance(
+            by_domain={one.domain: _acceptance(one, strategy) for one in domains}
+        ),
         replay={one.domain: _recorded(one.trace, strategy) for one in domains},
     )
     entries = {label: entry}
@@ -122,7 +124,7 @@ def found_share(strategy: Lookahead, traces: list[Trace]) -> float:
             f"the current one, got {drafted.min()} to {drafted.max()}",
             "lookahead",
         )
-    return max(_rounded(float(found.mean()) / strategy.g), 10.0**-DIGITS)
+    return max(round(float(found.mean()) / strategy.g, DIGITS), 10.0**-DIGITS)
 
 
 def _acceptance(one: Measured, strategy: Strategy) -> Acceptance:

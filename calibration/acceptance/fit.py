@@ -47,14 +47,14 @@ class Fit:
         """The block at the best parameters."""
         return self.state(self.best.vector)
 
-    def errors(self) -> dict[str, float | None | list[float | None]]:
+    def errors(self) -> dict[str, float | list[float | None] | None]:
         """Standard error of every number of the block (delta method); None where unknown."""
         keys, values = zip(*self.stated.items(), strict=True)
         sizes = [np.atleast_1d(value).size for value in values]
         jacobian = self._jacobian()
         variances = np.einsum("ip,pq,iq->i", jacobian, self.best.covariance, jacobian)
         flat = [float(np.sqrt(v)) if v > 0 else None for v in variances]
-        errors: dict[str, float | None | list[float | None]] = {}
+        errors: dict[str, float | list[float | None] | None] = {}
         for key, value, end in zip(keys, values, np.cumsum(sizes), strict=True):
             own = flat[end - np.atleast_1d(value).size : end]
             errors[key] = own if isinstance(value, list) else own[0]

@@ -16,8 +16,8 @@ from calibration.acceptance.maximum import (
 )
 from calibration.acceptance.nodes import request_nodes
 from calibration.acceptance.trace import Trace
-from models.acceptance_rows import NGRAM_STAY
 from models.acceptance_block import SPREAD
+from models.acceptance_rows import NGRAM_STAY
 from models.paths import Floats
 from models.population import NgramLogits, logit
 

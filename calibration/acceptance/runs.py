@@ -157,9 +157,9 @@ def _trace(path: Path, columns: Columns, rows: np.ndarray) -> Trace:
         message = f"step {step[which]} of request {request[which]} stands there twice"
         raise InputError(str(path), None, "step", message)
     offsets = np.append(np.flatnonzero(new), rows.size)
-    values = (columns[name][rows] for name in ("accepted", "drafted", "context"))
+    accepted, drafted, context = (columns[n][rows] for n in ("accepted", "drafted", "context"))
     ranks = tuple(columns["ranks"][rows]) if "ranks" in columns else ()
-    return Trace(offsets, *values, ranks)
+    return Trace(offsets, accepted, drafted, context, ranks)
 
 
 def _about(path: Path) -> dict[str, Any]:

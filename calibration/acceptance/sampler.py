@@ -41,7 +41,9 @@ def draw(
     domains = ids // n % len(blocks)
     tokens, prompts = (np.tile(values, replicates) for values in (trace.tokens(), trace.prompts()))
     paths = law.paths(seed, ids, tokens, domains, prompts)
-    return [_part(paths.accepted, paths.offsets[i * n : (i + 1) * n + 1]) for i in range(replicates)]
+    return [
+        _part(paths.accepted, paths.offsets[i * n : (i + 1) * n + 1]) for i in range(replicates)
+    ]
 
 
 def _part(accepted: Any, offsets: Any) -> Counts:
@@ -58,7 +60,9 @@ def moved(stated: Stated, relative: float, rng: np.random.Generator, count: int)
 
 
 def _shifted(stated: Stated, by: float) -> Stated:
-    rates = {key: sigmoid(logit(np.atleast_1d(stated[key])) + by) for key in _RATES if key in stated}
+    rates = {
+        key: sigmoid(logit(np.atleast_1d(stated[key])) + by) for key in _RATES if key in stated
+    }
     rates = {key: np.clip(value, 1e-4, 1 - 1e-4) for key, value in rates.items()}
     return {
         **stated,
@@ -71,4 +75,4 @@ def _shifted(stated: Stated, by: float) -> Stated:
 
 def _tau(stated: Stated) -> float:
     share = stated.get("match_rate", 1.0)
-    return 1.0 + float(share * np.cumprod(stated["alpha_by_pos"]).sum())  # type: ignore[operator]
+    return 1.0 + float(share * np.cumprod(stated["alpha_by_pos"]).sum())

@@ -10,7 +10,8 @@ from models.paths import Floats, Ints
 
 WINDOW = 8
 """Steps of a stretch: long enough that steps which resemble each other show."""
-_GRID = 20
+_POINTS = 50
+_RARE = 0.005
 NAMES = ("steps", "windows", "requests")
 
 
@@ -37,15 +38,23 @@ class Verdict(NamedTuple):
 
 
 def distributions(counts: Counts, depth: int) -> list[Floats]:
-    """Cumulative shares of accepted counts by step, by window of 8 steps, and of request means."""
-    windows = window_sums(counts)
-    lengths = np.diff(counts.offsets)
-    means = _sums(counts) / np.maximum(lengths, 1)
+    """Cumulative shares of accepted counts by step, by window of 8 steps, and of request means.
+
+    Windows and requests are taken around the mean of all steps: how far off the level is shows in
+    the steps, and would hide how much windows and requests differ.
+    """
+    windows, lengths = window_sums(counts), np.diff(counts.offsets)
+    mean = counts.accepted.mean()
+    means = _sums(counts)[lengths > 0] / lengths[lengths > 0]
     return [
-        _cumulative(counts.accepted, depth),
-        _cumulative(windows, WINDOW * depth),
-        _cumulative(np.round(means[lengths > 0] * _GRID).astype(np.int64), _GRID * depth),
+        _cumulative(counts.accepted, np.arange(depth)),
+        _cumulative(windows / WINDOW - mean, _grid(depth)),
+        _cumulative(means - mean, _grid(depth)),
     ]
+
+
+def _grid(depth: int) -> Floats:
+    return np.linspace(-depth, depth, _POINTS * depth)
 
 
 def window_sums(counts: Counts) -> Ints:
@@ -59,13 +68,10 @@ def window_sums(counts: Counts) -> Ints:
 
 
 def verdict(observed: list[Floats], replicates: list[list[Floats]]) -> Verdict:
-    """Compare with replicates by the Cramer-von Mises distance to their mean distribution."""
+    """Compare with replicates by the Anderson-Darling distance to their mean distribution."""
     return _verdict(
         np.array(
-            [
-                _distances([one[i] for one in (observed, *replicates)])
-                for i in range(len(observed))
-            ]
+            [_distances([one[i] for one in (observed, *replicates)]) for i in range(len(observed))]
         )
     )
 
@@ -76,9 +82,7 @@ def independence(counts: Counts, rng: np.random.Generator, replicates: int) -> f
     Steps are dealt anew to all requests; what grows where steps resemble each other is the
     variance of window sums, and that of the means of requests.
     """
-    shuffled = (
-        Counts(rng.permutation(counts.accepted), counts.offsets) for _ in range(replicates)
-    )
+    shuffled = (Counts(rng.permutation(counts.accepted), counts.offsets) for _ in range(replicates))
     found = [_clusters(counts), *map(_clusters, shuffled)]
     return _verdict(np.array(found).T).p
 
@@ -105,18 +109,22 @@ def _verdict(distances: Floats) -> Verdict:
 
 
 def _distances(cumulated: list[Floats]) -> Floats:
+    """Of each distribution to the mean of the replicates, the tails weighted up."""
     every = np.array(cumulated)
-    distances: Floats = ((every - every[1:].mean(axis=0)) ** 2).sum(axis=1)
+    mean = every[1:].mean(axis=0)
+    weights = 1.0 / np.maximum(mean * (1.0 - mean), _RARE)
+    distances: Floats = (every - mean) ** 2 @ weights
     return distances
 
 
 def _sums(counts: Counts) -> Floats:
     lengths = np.diff(counts.offsets)
     owner = np.repeat(np.arange(lengths.size), lengths)
-    return np.bincount(owner, counts.accepted, lengths.size)
+    summed: Floats = np.bincount(owner, counts.accepted, lengths.size).astype(np.float64)
+    return summed
 
 
-def _cumulative(values: Ints, most: int) -> Floats:
-    shares = np.bincount(values, minlength=most + 1) / max(values.size, 1)
-    cumulated: Floats = np.cumsum(shares)
-    return cumulated
+def _cumulative(values: Ints | Floats, at: Ints | Floats) -> Floats:
+    """Share of the values at or below each point."""
+    shares: Floats = np.searchsorted(np.sort(values), at, "right") / max(values.size, 1)
+    return shares

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from models.paths import Floats, Ints
 
@@ -58,9 +59,10 @@ class Trace:
         """Whether the spread between requests must be assumed."""
         return self.requests < LEAST_REQUESTS
 
-    def sums(self, values: Ints | Floats) -> Floats:
+    def sums(self, values: Floats | Ints | NDArray[np.bool_]) -> Floats:
         """Sum of a value over the steps of each request, shape (n,)."""
-        return np.bincount(self.owner, values, self.requests)
+        summed: Floats = np.bincount(self.owner, values, self.requests).astype(np.float64)
+        return summed
 
     def tokens(self) -> Ints:
         """Tokens each request was to emit in these steps, as far as uncut counts tell.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from calibration.decoding.decoder import Row, Watch
 from calibration.decoding.rolling import Limited, Rolling
@@ -75,6 +76,15 @@ class Adaptive:
     def retain(self, rows: Sequence[int]) -> None:
         """See `Decoder.retain`."""
         self._inner.retain(rows)
+
+    def state(self) -> Any:
+        """Where the gate stands, as JSON."""
+        return [self._rolling.state(), self._plain_left, self._probe_left]
+
+    def restore(self, state: Any) -> None:
+        """Go on where `state` was taken; None: with the gate open and nothing known."""
+        steps, self._plain_left, self._probe_left = state or ((), 0, 0)
+        self._rolling.restore(steps)
 
     def _wait(self, rows: Sequence[Row]) -> None:
         self._plain_left -= len(rows)

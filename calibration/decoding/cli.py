@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from models.strict_yaml import InputError
-from models.trees import Tree
 from sim import interrupts
 from sim.cli import AsJson, Width, screen, write_text
+
+if TYPE_CHECKING:
+    from models.trees import Tree
 
 
 def decode(
@@ -48,6 +50,10 @@ def decode(
     dtype: Annotated[Literal["bf16", "fp32"], typer.Option(help="Of the weights.")] = "bf16",
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of what is sampled.")] = 0,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Of calibrate device: also predict these runs with it."),
+    ] = None,
     as_json: AsJson = False,
     width: Width = None,
 ) -> None:
@@ -65,22 +71,32 @@ def decode(
         knobs = Knobs(k, _tree(tree), _three(lookahead), temperature)
         options = command.Options(
             *(out, model, which, prompts, device, heads, draft, knobs, per_domain),
-            *(max_new_tokens, batch, dtype, threads, seed),
+            *(max_new_tokens, batch, dtype, threads, seed, profile),
         )
         prepared = command.prepare(options, _note)
+    interrupted = False
     try:
         with interrupts.handled(stop), progress.shown(quiet=False) as bar:
             command.decode(prepared, bar.update)
     except KeyboardInterrupt:
+        interrupted = True
         _note(command.interruption(prepared))
     written = command.write(prepared)
     measured, streams = command.measured(prepared), command.streams(prepared)
+    comparison = None
+    if profile is not None and not interrupted:
+        with progress.shown(quiet=False) as bar:
+            comparison = command.forecast(prepared, bar.update)
     if as_json:
-        write_text(to_json(report.as_json(command.about(prepared), measured, streams)))
+        document = report.as_json(command.about(prepared), measured, streams)
+        more = {} if comparison is None else {"forecast": comparison.as_json()}
+        write_text(to_json(document | more))
     else:
         write_text(report.decode_report(prepared.title, measured, streams, *screen(width)))
+        if comparison is not None:
+            write_text("\n" + comparison.text(*screen(width)))
     _note(f"wrote {', '.join(str(path) for path in written)}")
-    if stop.asked:
+    if interrupted:
         raise typer.Exit(stop.status)
 
 

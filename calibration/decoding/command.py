@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from calibration.decoding import measures, strategies, tables, weights
-from calibration.decoding import prompts as texts
+from calibration.decoding import measures, tables, weights
+from calibration.decoding.asked import Options, check_profile, encoded, texts_of
 from calibration.decoding.autoregressive import Autoregressive
 from calibration.decoding.costs import Costs, measure_costs
 from calibration.decoding.decoder import Decoder, Watch
 from calibration.decoding.journal import FILE, Journal
 from calibration.decoding.network import Network
-from calibration.decoding.parts import StoredParts
+from calibration.decoding.parts import StoredParts, fingerprint
 from calibration.decoding.plan import Encoded, plan, stream_of
 from calibration.decoding.run import Lengths, clock_of, run
+from calibration.decoding.strategies import ALL, KINDS, labels_of, make
 from calibration.kernels.device import machine as machines
 from calibration.kernels.device.machine import Machine
 from calibration.kernels.device.resume import Note, silent
@@ -29,29 +29,14 @@ from sim.output import to_json
 from sim.progress import OnProgress
 from sim.staging import obstacle, staged
 
+if TYPE_CHECKING:
+    from calibration.decoding.forecast.command import Comparison
+
 ABOUT = "run.json"
 COST_PROMPTS = 2
 """Prompts that the cost of drafting is measured on."""
+ACCEPTANCE = "acceptance.yaml"
 FILES = (FILE, ABOUT, *tables.SCHEMAS)
-
-
-class Options(NamedTuple):
-    """What is decoded, by what, and how; named as the options of the command line."""
-
-    out: Path
-    model: str = weights.TRANSFORMER
-    strategies: str = strategies.ALL
-    prompts: str = ",".join(texts.DOMAINS)
-    device: str = "cpu"
-    heads: Path = Path("heads")
-    draft: str | None = None
-    knobs: strategies.Knobs = strategies.Knobs()
-    per_domain: int = 16
-    max_new_tokens: int = 64
-    batch: int = 1
-    dtype: str = "bf16"
-    threads: int = 1
-    seed: int = 0
 
 
 class Prepared(NamedTuple):
@@ -86,18 +71,18 @@ def prepare(options: Options, note: Note = silent) -> Prepared:
     RuntimeError
         If the extra ``decoding`` is missing.
     """
-    labels = strategies.labels_of(options.strategies, options.batch)
-    if options.strategies == strategies.ALL and len(labels) < len(strategies.KINDS):
-        note(f"--batch {options.batch}: only {', '.join(labels)}; others take one prompt at a time")
-    asked = _texts(options)
+    labels = labels_of(options.strategies, options.batch)
+    check_profile(options)
+    texts_of(options)
     problem = obstacle(options.out, FILES)
     if problem is not None:
         raise InputError(str(options.out), None, "--out", problem)
+    if options.strategies == ALL and len(labels) < len(KINDS):
+        note(f"--batch {options.batch}: only {', '.join(labels)}; others take one prompt at a time")
     weights.import_transformers()
     machine = _machine(options)
     target = weights.load(options.model, options.dtype, options.device)
-    prompts = {domain: _encoded(domain, own, target) for domain, own in asked.items()}
-    _check_lengths(prompts, target, options)
+    prompts = encoded(options, target)
     common, today = _common(options, machine, target), datetime.date.today().isoformat()
     journal = Journal(options.out / FILE, common, today)
     journal.check(one for own in prompts.values() for one in own)
@@ -112,10 +97,6 @@ def _machine(options: Options) -> Machine:
         return machines.find(options.device, options.threads)
     except ModelError as error:
         raise ModelError(str(error), f"--{error.key}") from error
-
-
-def _encoded(domain: str, own: Sequence[str], target: weights.Target) -> list[Encoded]:
-    return [Encoded(domain, number, tuple(target.encode(one))) for number, one in enumerate(own)]
 
 
 def _decoders(
@@ -135,7 +116,7 @@ def _decoders(
 
     def measure(drafting: Decoder) -> Costs:
         if known:
-            return Costs(*known[0])
+            return Costs(**known[0])
         watch = Watch(clock_of(machine, torch))
         return measure_costs(Autoregressive(network), drafting, [some[0], *some], watch)
 
@@ -143,7 +124,7 @@ def _decoders(
     decoders = {}
     with machines.held(machine), torch.inference_mode():
         for label in labels:
-            decoders[label] = strategies.make(label, network, parts, options.knobs)
+            decoders[label] = make(label, network, parts, options.knobs)
             journal.enter(label, _settings(label, decoders[label], parts, options))
     return decoders
 
@@ -153,7 +134,7 @@ def decode(prepared: Prepared, on_progress: OnProgress | None = None) -> None:
     import torch
 
     options = prepared.options
-    streaming = [label for label in prepared.decoders if strategies.KINDS[label].streaming]
+    streaming = [label for label in prepared.decoders if KINDS[label].streaming]
     batches = plan(
         prepared.prompts, list(prepared.decoders), streaming, options.batch, prepared.journal.keys
     )
@@ -175,7 +156,7 @@ def write(prepared: Prepared) -> list[Path]:
 def about(prepared: Prepared) -> dict[str, Any]:
     """What ``run.json`` says: strategies, settings, versions, machine, what differed."""
     journal = prepared.journal
-    streaming = any(strategies.KINDS[label].streaming for label in journal.strategies)
+    streaming = any(KINDS[label].streaming for label in journal.strategies)
     found = {one.label: one.differs for one in measured(prepared) if one.differs is not None}
     return {
         "target": prepared.target.name,
@@ -194,13 +175,28 @@ def about(prepared: Prepared) -> dict[str, Any]:
 def measured(prepared: Prepared) -> list[measures.Measured]:
     """Acceptance and times of every strategy in every domain."""
     blocks = {label: own["block"] for label, own in prepared.journal.strategies.items()}
-    sampled = [label for label, kind in strategies.KINDS.items() if kind.sampled]
+    sampled = [label for label, kind in KINDS.items() if kind.sampled]
     return measures.measure(prepared.journal.done, blocks, list(prepared.prompts), sampled)
 
 
 def streams(prepared: Prepared) -> list[measures.Active]:
     """What was active in strategies that change."""
     return measures.active(prepared.journal.done, list(prepared.prompts))
+
+
+def forecast(prepared: Prepared, on_progress: OnProgress) -> Comparison:
+    """Fit acceptance to the runs, predict them with it, and lay both side by side.
+
+    Writes ``acceptance.yaml``, a scenario and what it needs into the folder.
+    """
+    from calibration.acceptance import command as acceptance
+    from calibration.acceptance.runs import read
+    from calibration.decoding.forecast.command import compare
+
+    folder, profile = prepared.options.out, prepared.options.profile
+    assert profile is not None
+    acceptance.write(acceptance.fit(read(folder), False, on_progress).file, folder / ACCEPTANCE)
+    return compare(folder, profile, folder / ACCEPTANCE, on_progress)
 
 
 def interruption(prepared: Prepared) -> str:
@@ -210,40 +206,6 @@ def interruption(prepared: Prepared) -> str:
         return "interrupted: no prompt was finished yet"
     path = prepared.journal.path
     return f"interrupted: {kept} prompts are kept in {path}; the same command goes on from there"
-
-
-def _texts(options: Options) -> dict[str, list[str]]:
-    """Texts by domain: of a file, or of the domains named."""
-    if options.prompts.endswith(".jsonl"):
-        found: dict[str, list[str]] = {}
-        for one in texts.read_prompts(options.prompts):
-            own = found.setdefault(one.domain, [])
-            if len(own) < options.per_domain:
-                own.append(one.text)
-        return found
-    domains = dict.fromkeys(name.strip() for name in options.prompts.split(","))
-    try:
-        return {name: texts.prompts(name, "test", options.per_domain) for name in domains}
-    except ModelError as error:
-        option = {"count": "--per-domain"}.get(error.key or "", "--prompts")
-        raise ModelError(str(error), option) from error
-
-
-def _check_lengths(
-    prompts: Mapping[str, Sequence[Encoded]], target: weights.Target, options: Options
-) -> None:
-    most = getattr(target.model.config, "max_position_embeddings", None)
-    for prompt in (one for own in prompts.values() for one in own):
-        length = len(prompt.tokens)
-        if not length:
-            message = f"prompt {prompt.number} of {prompt.domain} has no token"
-            raise ModelError(message, "--prompts")
-        if most is not None and length + options.max_new_tokens > most:
-            message = (
-                f"prompt {prompt.number} of {prompt.domain} has {length} tokens: with "
-                f"{options.max_new_tokens} new ones they exceed the {most} of the model"
-            )
-            raise ModelError(message, "--max-new-tokens")
 
 
 def _common(options: Options, machine: Machine, target: weights.Target) -> dict[str, Any]:
@@ -268,25 +230,15 @@ def _common(options: Options, machine: Machine, target: weights.Target) -> dict[
 
 def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options) -> dict[str, Any]:
     """What a strategy's prompts share, as JSON gives it back."""
-    kind = strategies.KINDS[label]
+    kind = KINDS[label]
     own: dict[str, Any] = {"block": dict(decoder.strategy)}
     if kind.sampled:
         own["temperature"] = options.knobs.temperature
     if kind.streaming:
-        own["costs"] = parts.costs(decoder)
-    if kind.trained:
-        own["parts"] = parts.digest
+        own["costs"] = parts.costs(decoder)._asdict()
+    if kind.part:
+        own[kind.part] = parts.digest(kind.part)
     given: dict[str, Any] = json.loads(json.dumps(own))
     return given
 
 
-def fingerprint(model: Any) -> str:
-    """Tells models apart: a digest of the first numbers of every weight."""
-    digest = hashlib.sha256()
-    for name, weight in model.named_parameters():
-        some = weight.detach().flatten()[:64].float().cpu().numpy()
-        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.tobytes())
-    return digest.hexdigest()[:16]
-
-
-__all__ = ["Network", "Options", "Prepared", "decode", "measured", "prepare", "streams", "write"]

@@ -7,6 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from calibration.decoding.decoder import Decoder, Step, Watch, decode
+from calibration.decoding.dynamic_k import measured_cost
 
 TOKENS = 24
 """Tokens of each text that costs are measured on."""
@@ -44,10 +45,7 @@ def measure_costs(
         texts = [decode(decoder, [one], [0], TOKENS, (), watch) for one in prompts]
         return [step for text in texts[1:] for step in text.steps]
 
-    before, after = steps(plain), [step for step in steps(drafting) if step.rows[0].drafted]
-    whole_s = median(step.times.total_s for step in after)
-    shares = (step.times.draft_s / step.rows[0].drafted / step.times.verify_s for step in after)
-    return Costs(
-        round(whole_s / median(step.times.total_s for step in before), 3),
-        round(median(shares), 3),
-    )
+    before, after = steps(plain), steps(drafting)
+    drafted = [step.times.total_s for step in after if step.rows[0].drafted]
+    ratio = median(drafted) / median(step.times.total_s for step in before)
+    return Costs(round(ratio, 3), round(measured_cost(after), 3))

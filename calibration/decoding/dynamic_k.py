@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
+from typing import Any
 
 from calibration.decoding.decoder import Row, Step, Watch
 from calibration.decoding.rolling import Limited, Rolling
@@ -64,6 +65,14 @@ class DynamicK:
     def retain(self, rows: Sequence[int]) -> None:
         """See `Decoder.retain`."""
         self._inner.retain(rows)
+
+    def state(self) -> Any:
+        """What it knows of acceptance, as JSON."""
+        return self._rolling.state()
+
+    def restore(self, state: Any) -> None:
+        """Go on with what `state` gave; None: with nothing."""
+        self._rolling.restore(state or ())
 
 
 def best_k(alpha: float, draft_cost: float, k_max: int) -> int:

@@ -64,7 +64,7 @@ class Done(NamedTuple):
 
 
 class Journal:
-    """What decoding runs in one folder have done so far.
+    """What decoding runs in one folder have done so far; written with the first prompt.
 
     Parameters
     ----------
@@ -92,16 +92,15 @@ class Journal:
     def __init__(self, path: Path, run: Mapping[str, Any], date: str) -> None:
         self.path, self.run, self.date = path, dict(run), date
         self.strategies, self.done = dict[str, dict[str, Any]](), list[Done]()
+        self._unsaid: list[dict[str, Any]] = []
         before = self._read()
         if self.done:
             if before["run"] != self.run:
                 self._refuse(len(self.keys), "another run", differing(before["run"], self.run))
             self.date = before["date"]
-            return
-        self.strategies = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("", "utf-8")
-        append_line(path, {"run": self.run, "date": date})
+        else:
+            self.strategies = {}
+            self._unsaid.append({"run": self.run, "date": date})
 
     def enter(self, label: str, settings: Mapping[str, Any]) -> None:
         """Say how a strategy is to run, before its first prompt of this run.
@@ -117,7 +116,7 @@ class Journal:
         prompts = sum(key[0] == label for key in self.keys)
         if prompts:
             self._refuse(prompts, f"another '{label}'", differing(_flat(before), _flat(now)))
-        append_line(self.path, {"strategy": label, "settings": now})
+        self._unsaid.append({"strategy": label, "settings": now})
         self.strategies[label] = now
 
     def _read(self) -> dict[str, Any]:
@@ -173,7 +172,12 @@ class Journal:
 
     def append(self, done: Done) -> None:
         """Keep a finished batch; its line is whole when this returns."""
-        append_line(self.path, _line(done))
+        if not self.done:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text("", "utf-8")
+        for line in (*self._unsaid, _line(done)):
+            append_line(self.path, line)
+        self._unsaid.clear()
         self.done.append(done)
 
 

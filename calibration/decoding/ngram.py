@@ -60,6 +60,11 @@ class Ngram(StreamDecoder):
         Tokens of the n-grams looked for.
     label : str
         Name in tables.
+
+    Attributes
+    ----------
+    limit : int or None
+        Most tokens to draft in the next steps; 0 is plain decoding.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class Ngram(StreamDecoder):
     ) -> None:
         super().__init__(target, label, {"kind": "ngram", "k": k})
         self._k, self._sizes = k, (longest, shortest)
+        self.limit: int | None = None
 
     def begin(self, stream: Stream, seed: int, watch: Watch) -> None:
         """See `StreamDecoder.begin`; the prompt is indexed as part of the prefill."""
@@ -77,6 +83,7 @@ class Ngram(StreamDecoder):
 
     def step(self, watch: Watch) -> list[Row]:
         """See `Decoder.step`."""
+        k = self._k if self.limit is None else min(self._k, self.limit)
         with watch.part("draft"):
-            drafts = self._index.look_up(self.stream.tokens, self._k)
+            drafts = self._index.look_up(self.stream.tokens, k)
         return [chain_step(self.stream, drafts, watch)]

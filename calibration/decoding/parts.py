@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calibration.decoding import weights
 from calibration.decoding.costs import Costs
 from calibration.decoding.decoder import Decoder
 from calibration.decoding.network import Network
 from models.schema import ModelError
+
+if TYPE_CHECKING:
+    from calibration.decoding.heads.store import Trained
 
 
 class StoredParts:
@@ -40,19 +44,22 @@ class StoredParts:
     ) -> None:
         self._target, self._network = target, network
         self._folder, self._draft, self._measure = folder, draft, measure
+        self._stored: Trained | None = None
         self._costs: Costs | None = None
 
     def medusa(self) -> Any:
         """See `Parts`."""
-        return self._stored.medusa
+        return self._part("medusa")
 
     def eagle(self) -> Any:
         """See `Parts`."""
-        return self._stored.eagle
+        return self._part("eagle").layer
 
     def draft(self) -> tuple[Network, str]:
         """See `Parts`."""
-        return self._own_draft if self._draft is not None else self._stored.draft
+        if self._draft is not None:
+            return self._own_draft
+        return self._part("draft"), str(self._folder / "draft" / "config.json")
 
     def costs(self, drafting: Decoder) -> Costs:
         """See `Parts`."""
@@ -60,13 +67,18 @@ class StoredParts:
             self._costs = self._measure(drafting)
         return self._costs
 
-    @cached_property
-    def _stored(self) -> Any:
-        raise ModelError(
-            f"no trained parts in '{self._folder}': speccast calibrate train-heads --model "
-            f"{self._target.transformer} --out {self._folder}",
-            "--heads",
-        )
+    def digest(self, part: str) -> str:
+        """Tells whether a part is the one an earlier run had."""
+        module = self.draft()[0].model if part == "draft" else getattr(self, part)()
+        return fingerprint(module)
+
+    def _part(self, part: str) -> Any:
+        if self._stored is None or getattr(self._stored, part) is None:
+            from calibration.decoding.heads import store
+
+            needed, name = (part,), self._target.name
+            self._stored = store.load(self._folder, self._network, needed, name)
+        return getattr(self._stored, part)
 
     @cached_property
     def _own_draft(self) -> tuple[Network, str]:
@@ -76,3 +88,12 @@ class StoredParts:
         except ModelError as error:
             raise ModelError(str(error), "--draft") from error
         return Network(loaded.model), loaded.transformer
+
+
+def fingerprint(module: Any) -> str:
+    """Tells models apart: a digest of the first numbers of every weight."""
+    digest = hashlib.sha256()
+    for name, weight in module.named_parameters():
+        some = weight.detach().flatten()[:64].float().cpu().numpy()
+        digest.update(f"{name} {tuple(weight.shape)}".encode() + some.tobytes())
+    return digest.hexdigest()[:16]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from calibration.decoding.decoder import Decoder, Row
@@ -50,6 +50,17 @@ class Rolling:
                 self._steps.append((row.accepted, row.accepted < row.drafted))
         while self._steps and self._tokens - self._steps[0][0] - 1 >= self._window_tokens:
             self._count(*self._steps.popleft(), -1)
+
+    def state(self) -> list[tuple[int, bool]]:
+        """What `restore` takes up: accepted tokens of each step, and whether one was refused."""
+        return list(self._steps)
+
+    def restore(self, steps: Iterable[Sequence[int]]) -> None:
+        """Forget everything but these steps."""
+        self.clear()
+        for accepted, refused in steps:
+            self._count(accepted, bool(refused), 1)
+            self._steps.append((accepted, bool(refused)))
 
     @property
     def full(self) -> bool:

@@ -65,8 +65,8 @@ class Kind(NamedTuple):
     Attributes
     ----------
     make : callable
-    trained : bool
-        Needs parts of the target.
+    part : str
+        Trained part of the target it needs; empty: none.
     batched : bool
         Decodes several prompts side by side.
     streaming : bool
@@ -76,7 +76,7 @@ class Kind(NamedTuple):
     """
 
     make: Maker
-    trained: bool = False
+    part: str = ""
     batched: bool = False
     streaming: bool = False
     sampled: bool = False
@@ -140,19 +140,19 @@ def _dynamic_k(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
     from calibration.decoding.dynamic_k import DynamicK
 
     inner = DraftModel(target, *_draft(parts, knobs))
-    return DynamicK(inner, knobs.k, parts.costs(inner).draft)
+    return DynamicK(inner, parts.costs(inner).draft)
 
 
 KINDS = {
     "autoregressive": Kind(_autoregressive, batched=True),
-    "draft_model": Kind(_draft_model, trained=True, batched=True),
-    "draft_model_sampled": Kind(_draft_model_sampled, trained=True, batched=True, sampled=True),
-    "medusa": Kind(_medusa, trained=True),
+    "draft_model": Kind(_draft_model, "draft", batched=True),
+    "draft_model_sampled": Kind(_draft_model_sampled, "draft", batched=True, sampled=True),
+    "medusa": Kind(_medusa, "medusa"),
     "lookahead": Kind(_lookahead),
     "ngram": Kind(_ngram),
-    "eagle": Kind(_eagle, trained=True),
-    "adaptive": Kind(_adaptive, trained=True, streaming=True),
-    "dynamic_k": Kind(_dynamic_k, trained=True, streaming=True),
+    "eagle": Kind(_eagle, "eagle"),
+    "adaptive": Kind(_adaptive, "draft", streaming=True),
+    "dynamic_k": Kind(_dynamic_k, "draft", streaming=True),
 }
 """By label; ``all`` runs them in this order."""
 
