@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calibration.decoding.forecast.cases import overrides
@@ -88,7 +89,7 @@ def _with_speedups(recorded: Recorded, found: pd.DataFrame) -> pd.DataFrame:
     """Plain decoding of the same prompts, at its own lengths, over each strategy."""
     plain = found[found["strategy"] == BASELINE].set_index("domain")
     pairs = zip(found["strategy"], found["domain"], strict=True)
-    told = [label != BASELINE and recorded.complete(label, domain) for label, domain in pairs]
+    told = np.array([label != BASELINE and recorded.complete(label, d) for label, d in pairs])
     for name in ("measured", "replayed", "fitted"):
         column = f"{name}_tpot_s"
         base = found["domain"].map(plain[column])
