@@ -1,8 +1,8 @@
 """The law of passages from its equations alone: exact expectations, and a loop that draws it.
 
-A request has a level ``z``, each of its passages a level ``e``, all standard normal. A step accepts
-at least ``j`` draft tokens with probability ``prod_{i<=j} sigmoid(logit_i + spread z + step_spread e
-+ context_slope log2(clip(context, low, high) / reference))``.
+A request has a level ``z``, each of its passages a level ``e``, all standard normal. A step
+accepts at least ``j`` draft tokens with probability ``prod_{i<=j} sigmoid(logit_i + spread z +
+step_spread e + context_slope log2(clip(context, low, high) / reference))``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class Stated(NamedTuple):
     @property
     def block(self) -> dict[str, Any]:
         found: dict[str, Any] = {"alpha_by_pos": list(self.rates), "spread": self.spread}
-        if self.step_spread:
-            found |= {"step_spread": self.step_spread, "step_memory": self.memory}
+        found |= {"step_spread": self.step_spread, "step_memory": self.memory}
         if self.slope:
             about = {"context_reference": self.reference, "context_range": list(self.range)}
             found |= {"context_slope": self.slope, **about}

@@ -169,7 +169,7 @@ def test_a_context_of_twice_the_reference_shifts_every_logit_by_the_slope(prompt
     for level, rate in enumerate(RATES, 1):
         odds = rate / (1.0 - rate) * np.exp(-0.6 * doublings)
         passed = paths.accepted >= level
-        close(passed[reached], odds / (1.0 + odds), 0.04)
+        close(passed[reached], odds / (1.0 + odds), 0.05)
         reached = passed
 
 
@@ -289,7 +289,7 @@ def counts(record):
 
 
 def recorded_tau(record) -> float:
-    return 1.0 + float(np.mean(sum(counts(record), [])))
+    return 1.0 + float(np.mean(np.concatenate(counts(record))))
 
 
 def scenario(tmp_path, record=EVEN) -> str:
@@ -304,7 +304,8 @@ def scenario(tmp_path, record=EVEN) -> str:
 def replayed(tmp_path, record=EVEN):
     file = parse_scenario(load_yaml(scenario(tmp_path, record), "scenario.yaml"), [])
     point = file.points[0].scenario
-    return prepare(build(point), point.strategies[0], point.workload.domain_names).law
+    strategy = next(one for one in point.strategies if one.kind == "draft_model")
+    return prepare(build(point), strategy, point.workload.domain_names).law
 
 
 @pytest.mark.parametrize("record", [EVEN, UNEVEN], ids=["even", "uneven"])
@@ -325,7 +326,7 @@ def test_a_replayed_request_does_what_recorded_ones_did_in_their_order(record, t
     paths = draw(replayed(tmp_path, record), 400, 15)
     for r in range(400):
         mine = paths.accepted[paths.offsets[r] : paths.offsets[r + 1]].tolist()
-        assert set(mine) <= set(sum(recorded, []))
+        assert set(mine) <= set(np.concatenate(recorded).tolist())
         assert all(pair in within | seams for pair in pairwise(mine))
     firsts = Counter(paths.accepted[paths.offsets[:-1]].tolist())
     assert len(firsts) >= 3, "requests replay different recorded ones"
