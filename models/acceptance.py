@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from models.acceptance_block import Acceptance
-from models.acceptance_rows import STEADY, Row, lookahead_row, ngram_row, tree_row
+from models.acceptance_file import Entry, read
+from models.acceptance_rows import STEADY, Row, lookahead_row, ngram_row, replayed_row, tree_row
 from models.laws import ChainLaw, Law, LookaheadLaw, NgramLaw, PlainLaw, Pool
 from models.passages import PassageLaw, Variation
 from models.paths import Floats
 from models.population import NgramLogits
+from models.replay import ReplayLaw, records_of
 from models.schema import Basis, ModelError, weakest
 from models.trees import Tree, chain, tree_depth
 
@@ -17,9 +19,11 @@ __all__ = [
     "Acceptance",
     "Law",
     "chain_law",
+    "drafts_recorded",
     "lookahead_law",
     "ngram_law",
     "plain_law",
+    "replay_law",
     "tree_law",
 ]
 
@@ -140,6 +144,62 @@ def ngram_law(
     parts = zip(*(at for _, at in pairs), strict=True)
     stacked = NgramLogits(*(np.concatenate(part) for part in parts))
     return NgramLaw(*_summary(rows, k), stacked, _spreads(rows), full_width)
+
+
+def replay_law(
+    acceptance: Acceptance, depth: int, drafted: int, domains: tuple[str, ...], varies: bool
+) -> Law:
+    """Law that repeats the recorded requests of an acceptance file.
+
+    Parameters
+    ----------
+    acceptance : Acceptance
+        With ``file`` and ``entry``.
+    depth, drafted : int
+        Most tokens a step can accept, and tokens it verifies where the record does not say.
+    domains : tuple of str
+        Domain names.
+    varies : bool
+        Whether the verified tokens follow the record.
+
+    Raises
+    ------
+    ModelError
+        A domain nothing was recorded for, or more accepted than the strategy drafts; key
+        ``acceptance.*``.
+    """
+    name, entry = _recorded_entry(acceptance)
+    for domain in domains:
+        if domain not in entry.replay:
+            there = ", ".join(entry.replay) or "no domain"
+            raise ModelError(
+                f"entry '{name}' has requests of {there}, got domain '{domain}'",
+                "acceptance.replay",
+            )
+    records = records_of([entry.replay[domain] for domain in domains], drafted)
+    most = int(records.accepted.max()), int(records.drafted.max())
+    if most[0] > depth or most[1] > drafted:
+        raise ModelError(
+            f"entry '{name}' has steps of {most[1]} drafted and {most[0]} accepted tokens, "
+            f"got a strategy of {drafted} in {depth} levels",
+            "acceptance.replay",
+        )
+    rows = [replayed_row(acceptance, entry, domain) for domain in domains]
+    return ReplayLaw(*_summary(rows, depth), records, varies)
+
+
+def drafts_recorded(acceptance: Acceptance | None) -> bool:
+    """Whether recorded requests are replayed that verify more tokens in some steps than others."""
+    if acceptance is None or not acceptance.replay:
+        return False
+    _, entry = _recorded_entry(acceptance)
+    return any(recorded.drafted is not None for recorded in entry.replay.values())
+
+
+def _recorded_entry(acceptance: Acceptance) -> tuple[str, Entry]:
+    file = read(acceptance.file or "")
+    name = file.named(acceptance.entry, "")
+    return name, file.entries[name]
 
 
 def _spreads(rows: list[Row]) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import yaml
@@ -138,12 +138,19 @@ class Entry(Frozen):
 class AcceptanceFile(Frozen):
     """All strategies measured on one target."""
 
-    version: Literal[1]
+    version: int
     title: str = Field(min_length=1)
     target: str = Field(min_length=1)
     date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     source: str = Field(min_length=1)
     entries: dict[str, Entry] = Field(min_length=1)
+
+    @field_validator("version")
+    @classmethod
+    def _known(cls, version: int) -> int:
+        if version != VERSION:
+            raise ValueError(f"must be {VERSION}, the layout this version reads")
+        return version
 
     def named(self, name: str | None, kind: str) -> str:
         """Name of the entry asked for, or of the only one of this kind of strategy.

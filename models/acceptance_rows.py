@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.acceptance_block import SPREAD, Acceptance
+from models.acceptance_file import Entry
 from models.passages import averaged, solved
 from models.paths import Floats
 from models.population import (
@@ -31,6 +32,9 @@ _USUAL_NGRAM = Acceptance(
     match_rate=0.217, match_stay=NGRAM_STAY, alpha_by_pos=(0.68, 0.74, 0.771, 0.785, 0.812, 0.826)
 )
 """Shape of prompt lookup where only its tau is stated: catalogue entry ``ngram_llama31_8b``."""
+
+_INTERVAL_SD = 1.96
+"""Half width of a 95 % interval in standard deviations."""
 
 _MEASURED_SE = 0.01
 """Repeated EAGLE-3 K=7 on MT-Bench: tau 3.57, 3.53, 3.54 (vLLM PR 17504, 26191, issue 20780)."""
@@ -154,6 +158,20 @@ def ngram_row(block: Acceptance, k: int) -> tuple[Row, NgramLogits]:
     at = at._replace(accepted=at.accepted[:, :k])
     tau = population_tau(_any_step(at), 0.0, spread)
     return _row(block, np.zeros(0), spread, tau, at_k != k), at
+
+
+def replayed_row(block: Acceptance, entry: Entry, domain: str) -> Row:
+    """Row of requests replayed: their own tau, and its standard error as measured."""
+    recorded = entry.replay[domain]
+    tau = 1.0 + float(recorded.steps()[0].mean())
+    fit = entry.acceptance.by_domain.get(domain, entry.acceptance)
+    error = fit.uncertainty
+    if error is None and domain in entry.tau:
+        measured = entry.tau[domain]
+        error = (measured.hi - measured.lo) / (2.0 * _INTERVAL_SD * measured.value)
+    notes = {"uncertainty": block.uncertainty if block.uncertainty is not None else error}
+    fit = fit.model_copy(update={**notes, "basis": block.basis or fit.basis})
+    return _row(fit, np.zeros(0), 0.0, tau, False)
 
 
 def _matches(block: Acceptance, at_k: int, k: int, spread: float) -> NgramLogits:

@@ -166,16 +166,19 @@ class PassageLaw(Summary):
         logits, vary = self.logits[domains], self.variation.of(domains)
         shift = self.spreads[domains] * request_normals(seed, ids)
         keys, pool = request_keys(seed, ids, STEP), self.pool
-        tau = 1.0 + averaged(logits, shift, vary.step_spread).sum(axis=1)
+        sloped = prompts is not None and bool(vary.context_slope.any())
+        pace = np.ones_like(shift)
+        if sloped:
+            pace += averaged(logits, shift, vary.step_spread).sum(axis=1)
 
         def sample(counts: Ints) -> Sample:
             at = np.repeat(shift, counts)
             if vary.step_spread.any():
                 levels = passage_levels(seed, ids, counts, vary.step_memory)
                 at += np.repeat(vary.step_spread, counts) * levels
-            if prompts is not None and vary.context_slope.any():
+            if prompts is not None and sloped:
                 context = np.repeat(prompts + 1.0, counts)
-                context += step_numbers(counts) * np.repeat(tau, counts)
+                context += step_numbers(counts) * np.repeat(pace, counts)
                 at += Variation(*(np.repeat(row, counts) for row in vary)).context_shift(context)
             accepted = _accepted(step_uniforms(keys, counts), logits, at, counts)
             if pool is None or pool.found_share == 1.0:
@@ -183,7 +186,7 @@ class PassageLaw(Summary):
             return Sample(accepted, width=(pool.w + pool.found(seed, ids, counts)) * self.depth)
 
         worst = shift
-        if prompts is not None:
+        if prompts is not None and sloped:
             ends = (vary.context_shift(prompts + 1.0 + n) for n in (0 * tokens, 2 * tokens))
             worst = shift + np.minimum(*ends)
         return draw_paths(tokens, _guess(tokens, logits, worst, vary), sample)
@@ -202,13 +205,15 @@ def _accepted(uniforms: Floats, logits: Floats, shift: Floats, counts: Ints) -> 
 def _guess(tokens: Ints, logits: Floats, shift: Floats, vary: Variation) -> Ints:
     """Steps that almost surely suffice, long passages of low acceptance included."""
     odd = 2 * np.arange(1, logits.shape[1] + 1) - 1
-    survival = averaged(logits, shift, vary.step_spread)
-    mean = survival.sum(axis=1)
-    between = np.zeros_like(mean)
-    if vary.step_spread.any():
-        for node, weight in zip(NODES, WEIGHTS, strict=True):
-            at = cumulative(logits, shift + node * vary.step_spread).sum(axis=1)
-            between += weight * (at - mean) ** 2
-    held = 2.0 * vary.step_memory / (1.0 - vary.step_memory)
-    variance = np.maximum((survival * odd).sum(axis=1) - mean**2, 0.0) + between * held
+    varied = bool(vary.step_spread.any())
+    nodes, weights = (NODES, WEIGHTS) if varied else (np.zeros(1), np.ones(1))
+    mean, second, held = np.zeros((3, shift.size))
+    for node, weight in zip(nodes, weights, strict=True):
+        survival = cumulative(logits, shift + node * vary.step_spread)
+        taken = survival.sum(axis=1)
+        mean += weight * taken
+        second += weight * (survival * odd).sum(axis=1)
+        held += weight * taken**2
+    longer = 2.0 * vary.step_memory / (1.0 - vary.step_memory)
+    variance = np.maximum(second - mean**2, 0.0) + longer * np.maximum(held - mean**2, 0.0)
     return enough_steps(tokens, mean, variance)
