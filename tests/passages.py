@@ -7,7 +7,7 @@ step_spread e + context_slope log2(clip(context, low, high) / reference))``.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,6 +149,21 @@ def walk(theory: Theory, random: np.random.Generator, prompt: int, tokens: int) 
     return accepted
 
 
+def draw(law, requests: int, tokens: int, prompt: int = 511, seed: int = 7):
+    ids, full = np.arange(requests), np.full
+    return law.paths(seed, ids, full(requests, tokens), np.zeros_like(ids), full(requests, prompt))
+
+
+def of_each(paths, values):
+    """Sums over the steps of each request."""
+    return np.add.reduceat(values.astype(np.int64), paths.offsets[:-1])
+
+
+def shares(of, among, expected: float, precision: float) -> None:
+    """A ratio of sums over independent requests."""
+    close(expected + (of - expected * among) / among.mean(), expected, precision)
+
+
 def opening(paths, steps: int):
     """Accepted counts of the first steps of every request, shape (requests, steps)."""
     assert (np.diff(paths.offsets) >= steps).all()
@@ -160,3 +175,9 @@ def close(samples, expected: float, precision: float) -> None:
     error = np.std(samples, ddof=1) / np.sqrt(len(samples))
     assert 4.0 * error < precision * abs(expected), (error, expected)
     assert abs(np.mean(samples) - expected) < 4.0 * error, (np.mean(samples), error, expected)
+
+
+@cache
+def theory_of(stated: Stated) -> Theory:
+    """Its logits are solved once."""
+    return Theory(stated)

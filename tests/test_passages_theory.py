@@ -1,23 +1,15 @@
-"""Drawn acceptance against the equations of its law, and replayed acceptance against its record."""
+"""Drawn acceptance against the equations of its law."""
 
 from __future__ import annotations
-
-from collections import Counter
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from by_hand import KIND
-from invariants import run as run_scenario
-from passages import WEIGHTS, Stated, Theory, close, opening, walk
+from passages import WEIGHTS, Stated, close, draw, of_each, opening, shares, theory_of, walk
 from scipy.stats import chi2_contingency, chisquare, ks_2samp
 from server import Cost, closed_loop, serve
 
 from models import catalog
-from models.strict_yaml import load_yaml
-from sim.scenario.build import build
-from sim.scenario.load import parse_scenario
-from sim.setup import prepare
 
 ENGINE = catalog.engine("vllm_0.15")
 RATES = (0.72, 0.61, 0.66)
@@ -46,21 +38,6 @@ def law_of(stated: Stated, kind: str = "draft_model"):
     return strategy_of(stated, kind).law(ENGINE, ("code",))
 
 
-def draw(law, requests: int, tokens: int, prompt: int = 511, seed: int = 7):
-    ids, full = np.arange(requests), np.full
-    return law.paths(seed, ids, full(requests, tokens), np.zeros_like(ids), full(requests, prompt))
-
-
-def of_each(paths, values):
-    """Sums over the steps of each request."""
-    return np.add.reduceat(values.astype(np.int64), paths.offsets[:-1])
-
-
-def shares(of, among, expected: float, precision: float) -> None:
-    """A ratio of sums over independent requests."""
-    close(expected + (of - expected * among) / among.mean(), expected, precision)
-
-
 # What a measurement states comes out of a large population
 
 
@@ -69,7 +46,7 @@ def shares(of, among, expected: float, precision: float) -> None:
 def test_the_stated_rates_are_shares_of_all_steps(name, kind):
     stated = LAWS[name]
     law = law_of(stated, kind)
-    theory = Theory(stated)
+    theory = theory_of(stated)
     assert law.tau == pytest.approx(theory.tau, abs=1e-6)
     assert law.tau_of(0) == pytest.approx(theory.tau, abs=1e-6)
     paths = draw(law, 4000, 600)
@@ -84,7 +61,7 @@ def test_the_stated_rates_are_shares_of_all_steps(name, kind):
 
 def test_the_loop_of_the_equations_keeps_them_too():
     """Else a comparison with it says little."""
-    theory, random = Theory(PASSAGES), np.random.default_rng(3)
+    theory, random = theory_of(PASSAGES), np.random.default_rng(3)
     walks = [walk(theory, random, 100, 200) for _ in range(400)]
     steps = np.array([len(one) for one in walks])
     shares(np.array([sum(one) + len(one) for one in walks]), steps, theory.tau, 0.05)
@@ -93,7 +70,7 @@ def test_the_loop_of_the_equations_keeps_them_too():
 
 # What happens within a request, and between requests
 
-STEPS = 120
+STEPS = 60
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +84,7 @@ def openings():
 
 @pytest.mark.parametrize("name", ["spread", "passages", "sticky", "fresh"])
 def test_two_steps_in_a_row_are_both_accepted_in_full_as_often_as_passages_say(openings, name):
-    theory, accepted = Theory(LAWS[name]), openings[name]
+    theory, accepted = theory_of(LAWS[name]), openings[name]
     whole = accepted == len(LAWS[name].rates)
     close((whole[:, 1:] & whole[:, :-1]).mean(axis=1), theory.both_whole, 0.05)
     close(accepted.mean(axis=1), theory.mean, 0.05)
@@ -116,7 +93,7 @@ def test_two_steps_in_a_row_are_both_accepted_in_full_as_often_as_passages_say(o
 @pytest.mark.parametrize("lag", [1, 3, 10])
 @pytest.mark.parametrize("name", ["spread", "passages", "sticky"])
 def test_counts_of_two_steps_are_as_alike_as_passages_last(openings, name, lag):
-    theory = Theory(LAWS[name])
+    theory = theory_of(LAWS[name])
     around = openings[name] - theory.mean
     close((around[:, lag:] * around[:, :-lag]).mean(axis=1), theory.covariance(lag), 0.11)
     close((around**2).mean(axis=1), theory.variance, 0.02)
@@ -127,7 +104,7 @@ def test_counts_of_two_steps_are_as_alike_as_passages_last(openings, name, lag):
 @pytest.mark.parametrize("name", ["spread", "passages", "sticky", "fresh"])
 @pytest.mark.parametrize("steps", [10, STEPS])
 def test_requests_differ_as_much_as_levels_and_passages_say(openings, name, steps):
-    theory = Theory(LAWS[name])
+    theory = theory_of(LAWS[name])
     means = openings[name][:, :steps].mean(axis=1)
     close((means - theory.mean) ** 2, theory.variance_of_the_mean(steps), 0.07)
 
@@ -141,7 +118,7 @@ def pair_table(accepted):
 def test_without_memory_the_steps_of_a_request_are_independent(openings):
     assert chi2_contingency(pair_table(openings["fresh"])).pvalue > 1e-3
     assert chi2_contingency(pair_table(openings["sticky"])).pvalue < 1e-30
-    survival = np.einsum("z,zej,e->j", WEIGHTS, Theory(FRESH).survival(), WEIGHTS)
+    survival = np.einsum("z,zej,e->j", WEIGHTS, theory_of(FRESH).survival(), WEIGHTS)
     expected = -np.diff([1.0, *survival, 0.0])
     found = np.bincount(openings["fresh"].ravel())
     assert chisquare(found, expected * found.sum()).pvalue > 1e-3
@@ -149,7 +126,7 @@ def test_without_memory_the_steps_of_a_request_are_independent(openings):
 
 def test_with_levels_but_no_memory_all_lags_are_alike():
     stated = PASSAGES._replace(memory=0.0)
-    theory = Theory(stated)
+    theory = theory_of(stated)
     around = opening(draw(law_of(stated), 12_000, STEPS * 4), STEPS) - theory.mean
     for lag in (1, 7):
         close((around[:, lag:] * around[:, :-lag]).mean(axis=1), theory.of_requests, 0.2)
@@ -176,7 +153,7 @@ def test_a_context_of_twice_the_reference_shifts_every_logit_by_the_slope(prompt
 @pytest.mark.parametrize("prompt", [20, 63, 150])
 @pytest.mark.parametrize("stated", [ALL, ALL._replace(spread=0.0, step_spread=0.0, memory=0.0)])
 def test_the_context_grows_by_what_the_request_emits_a_step(prompt, stated):
-    theory = Theory(stated)
+    theory = theory_of(stated)
     accepted = opening(draw(law_of(stated), 15_000, 60 * 4, prompt), 60)
     scores = [
         (accepted[:, step].mean() - theory.mean_at(prompt, step))
@@ -199,7 +176,7 @@ def test_a_slope_leaves_the_rates_at_the_reference_as_stated():
 
 @pytest.mark.parametrize("prompt", [30, 400])
 def test_everything_at_once_is_drawn_as_the_loop_of_the_equations_draws_it(prompt):
-    theory, random = Theory(ALL), np.random.default_rng(prompt)
+    theory, random = theory_of(ALL), np.random.default_rng(prompt)
     walks = [walk(theory, random, prompt, 120) for _ in range(700)]
     paths = draw(law_of(ALL), 20_000, 120, prompt)
     starts, steps = paths.offsets[:-1], np.diff(paths.offsets)
@@ -215,13 +192,9 @@ def test_everything_at_once_is_drawn_as_the_loop_of_the_equations_draws_it(promp
 TOKENS = np.array([0, 1, 2, 250, 0, 7, 33, 1000, 0, 60])
 
 
-def any_law(name: str, tmp_path):
-    return replayed(tmp_path) if name == "replay" else law_of(LAWS[name])
-
-
-@pytest.mark.parametrize("name", [*LAWS, "replay"])
-def test_every_request_emits_what_is_asked_and_only_its_last_step_is_cut(name, tmp_path):
-    law = any_law(name, tmp_path)
+@pytest.mark.parametrize("name", LAWS)
+def test_every_request_emits_what_is_asked_and_only_its_last_step_is_cut(name):
+    law = law_of(LAWS[name])
     ids = np.arange(TOKENS.size)
     paths = law.paths(5, ids, TOKENS, np.zeros_like(ids), 20 + 7 * ids)
     assert paths.offsets[-1] == paths.emitted.size == paths.accepted.size
@@ -232,9 +205,9 @@ def test_every_request_emits_what_is_asked_and_only_its_last_step_is_cut(name, t
         assert (emitted[:-1] == accepted[:-1] + 1).all() and (emitted <= accepted + 1).all()
 
 
-@pytest.mark.parametrize("name", [*LAWS, "replay"])
-def test_fewer_tokens_are_the_beginning_of_the_same_path_alone_or_in_company(name, tmp_path):
-    law = any_law(name, tmp_path)
+@pytest.mark.parametrize("name", LAWS)
+def test_fewer_tokens_are_the_beginning_of_the_same_path_alone_or_in_company(name):
+    law = law_of(LAWS[name])
     ids = np.array([9, 2, 77, 4])
     prompts, domains = np.array([30, 400, 90, 12]), np.zeros(4, dtype=np.int64)
     whole = law.paths(1, ids, np.array([900, 40, 300, 0]), domains, prompts)
@@ -248,134 +221,45 @@ def test_fewer_tokens_are_the_beginning_of_the_same_path_alone_or_in_company(nam
         assert (mine == again.accepted[again.offsets[3 - r] : again.offsets[4 - r]]).all()
 
 
-# Replay
-
-RECORD = """\
-version: 1
-title: By hand
-target: llama-2-7b
-date: '2026-01-01'
-source: made up
-entries:
-  chain:
-    strategy: {kind: draft_model, draft: llama-68m, k: 3}
-    tau: {code: {value: %(tau).9f, lo: 1.0, hi: 4.0, steps: %(steps)d, requests: %(requests)d}}
-    standard_errors: {code: {alpha_by_pos: [0.1, 0.1, 0.1]}}
-    acceptance: {by_domain: {code: {alpha_by_pos: [0.5, 0.5, 0.5], spread: 0.0, basis: validated}}}
-    replay: {code: {accepted: [%(accepted)s]}}
-"""
-SCENARIO = """\
-hardware: {gpu: a100_80g_sxm}
-model: {transformer: llama-2-7b}
-engine: {name: vllm_0.15, max_num_seqs: 1}
-workload:
-  arrivals: {kind: closed_loop, users: 1}
-  requests: 12
-  streams:
-    - domain: code
-      prompt_tokens: {kind: fixed, value: 16}
-      output_tokens: {kind: fixed, value: 201}
-strategies:
-  - {kind: draft_model, draft: llama-68m, k: 3, acceptance: {file: %s, entry: chain, replay: true}}
-run: {warmup: 0, band: false}
-"""
-EVEN = ("3 3 3 3 3", "0 1 0 2 0 1 0 0 0 0 0 0 0 0 0 0", "1 2 1 2 1 2 1 2")
-"""Twenty tokens each, as where every answer has the same length."""
-UNEVEN = ("3 3", "0 1 0 2 0 1 0 0 0 0 0 0 0 0 0 0 1 0 0 1 0 0 0", "1 2 1 2 1 2 1 2")
+def test_domains_drawn_together_are_as_if_drawn_apart():
+    """Each with its own spreads, memory and slope, whatever the requests beside it."""
+    blocks = {"code": PASSAGES, "prose": ALL, "maths": FRESH}
+    shape = {"draft": "llama-68m", "k": 3}
+    acceptance = {"by_domain": {name: stated.block for name, stated in blocks.items()}}
+    law = KIND["draft_model"](acceptance=acceptance, **shape).law(ENGINE, tuple(blocks))
+    ids, domains = np.arange(300), np.arange(300) % 3
+    tokens, prompts = 20 + ids, 10 + 3 * ids
+    together = law.paths(9, ids, tokens, domains, prompts)
+    for number, stated in enumerate(blocks.values()):
+        mine = np.flatnonzero(domains == number)
+        apart = law_of(stated).paths(9, mine, tokens[mine], 0 * mine, prompts[mine])
+        pieces = [together.accepted[slice(*together.offsets[[r, r + 1]])] for r in mine]
+        assert (np.concatenate(pieces) == apart.accepted).all()
+        assert law.tau_of(number) == pytest.approx(theory_of(stated).tau, abs=1e-6)
+    assert law.tau == pytest.approx(3 / sum(1 / theory_of(one).tau for one in blocks.values()))
 
 
-def counts(record):
-    return [[int(count) for count in one.split()] for one in record]
+def test_lookahead_is_as_wide_as_its_pool_whatever_is_accepted():
+    strategy = KIND["lookahead"](w=4, n=4, g=6, found_share=0.4, acceptance=PASSAGES.block)
+    paths = draw(strategy.law(ENGINE, ("code",)), 2000, 200)
+    found = paths.width / 3 - 4
+    close(found, 6 * 0.4, 0.01)
+    assert np.var(found) == pytest.approx(6 * 0.4 * 0.6, rel=0.02)
+    assert abs(np.corrcoef(found, paths.accepted)[0, 1]) < 0.01
+    shares(
+        of_each(paths, paths.accepted + 1), np.diff(paths.offsets), theory_of(PASSAGES).tau, 0.03
+    )
 
 
-def recorded_tau(record) -> float:
-    return 1.0 + float(np.mean(np.concatenate(counts(record))))
+# In an engine
 
 
-def scenario(tmp_path, record=EVEN) -> str:
-    path = tmp_path / "acceptance.yaml"
-    accepted = ", ".join(f'"{one}"' for one in record)
-    steps, requests = sum(map(len, counts(record))), len(record)
-    about = {"accepted": accepted, "steps": steps, "requests": requests}
-    path.write_text(RECORD % {**about, "tau": recorded_tau(record)})
-    return SCENARIO % path
-
-
-def replayed(tmp_path, record=EVEN):
-    file = parse_scenario(load_yaml(scenario(tmp_path, record), "scenario.yaml"), [])
-    point = file.points[0].scenario
-    strategy = next(one for one in point.strategies if one.kind == "draft_model")
-    return prepare(build(point), strategy, point.workload.domain_names).law
-
-
-@pytest.mark.parametrize("record", [EVEN, UNEVEN], ids=["even", "uneven"])
-def test_a_long_replay_has_the_recorded_tau(record, tmp_path):
-    law = replayed(tmp_path, record)
-    assert law.tau == pytest.approx(recorded_tau(record), abs=1e-9)
-    for tokens in (60, 2000):
-        paths = draw(law, 6000, tokens)
-        shares(of_each(paths, paths.accepted + 1), np.diff(paths.offsets), law.tau, 0.05)
-
-
-@pytest.mark.parametrize("record", [EVEN, UNEVEN], ids=["even", "uneven"])
-def test_a_replayed_request_does_what_recorded_ones_did_in_their_order(record, tmp_path):
-    """Within a recorded request steps follow as they did; only its end may meet a beginning."""
-    recorded = counts(record)
-    within = {pair for one in recorded for pair in pairwise(one)}
-    seams = {(one[-1], other[0]) for one in recorded for other in recorded}
-    paths = draw(replayed(tmp_path, record), 400, 15)
-    for r in range(400):
-        mine = paths.accepted[paths.offsets[r] : paths.offsets[r + 1]].tolist()
-        assert set(mine) <= set(np.concatenate(recorded).tolist())
-        assert all(pair in within | seams for pair in pairwise(mine))
-    firsts = Counter(paths.accepted[paths.offsets[:-1]].tolist())
-    assert len(firsts) >= 3, "requests replay different recorded ones"
-
-
-def test_one_recorded_request_is_replayed_over_and_over(tmp_path):
-    cycle = "0 2 1 3 0 0 1"
-    law = replayed(tmp_path, (cycle,))
-    paths = draw(law, 20, 500)
-    around = (counts((cycle,))[0]) * 200
-    turns = [around[start : start + 400] for start in range(7)]
-    for r in range(20):
-        mine = paths.accepted[paths.offsets[r] : paths.offsets[r + 1]].tolist()
-        assert any(mine == turn[: len(mine)] for turn in turns)
-
-
-# From end to end
-
-
-def test_a_lone_user_waits_for_the_steps_of_the_replay(tmp_path):
-    """With steps of one length TPOT is that length times steps over tokens."""
-    law, requests = replayed(tmp_path), closed_loop(1, 60)
-    requests.output_tokens[:] = 201
-    run = serve(requests, Cost(0.01), law)
-    paths = law.paths(1, np.arange(60), np.full(60, 200), requests.domain, requests.prompt_tokens)
-    decode_s = np.array(run.log.finish_s) - np.array(run.log.first_token_s)
-    assert decode_s == pytest.approx(0.01 * np.diff(paths.offsets), rel=1e-9)
-    whole = [len(counts((one,))[0]) for one in EVEN]
-    assert set(np.round(decode_s / 0.01).astype(int)) <= set(range(min(whole) * 8, max(whole) * 12))
-
-
-def test_tpot_of_a_scenario_is_the_time_of_its_replayed_steps_over_its_tokens(tmp_path):
-    """One user: no queue, no prefill of anyone else in a step, and each step can be priced."""
-    text = scenario(tmp_path)
-    (ran,) = [one for one in run_scenario(text) if one.setup.strategy.kind == "draft_model"]
-    requests, steps = ran.requests, ran.steps
-    decoding = steps["n_decode"] == 1
-    emitted = steps["emitted"][decoding]
-    assert emitted.sum() == 12 * 200
-    seconds, at = [], 0
-    for number in range(12):
-        mine = emitted[at : at + requests["n_steps"][number]]
-        at += mine.size
-        assert mine.sum() == 200
-        contexts = 17 + np.cumsum(mine) - mine
-        took = [ran.setup.step_time.decode(1, int(context)) for context in contexts]
-        seconds.append(sum(took))
-        passed = requests["finish_s"][number] - requests["first_token_s"][number]
-        assert passed == pytest.approx(sum(took), rel=1e-9)
-    assert ran.row["tpot_s"]["mean"] == pytest.approx(np.mean(seconds) / 200, rel=1e-9)
-    uncut = 1.0 + requests["accepted"].sum() / requests["n_steps"].sum()
-    assert ran.row["tau"] == pytest.approx(uncut, rel=1e-9)
+def test_the_engine_draws_each_request_at_its_own_context():
+    law, requests = law_of(ALL), closed_loop(4, 200)
+    requests.output_tokens[:] = 101
+    requests.prompt_tokens[:] = np.where(np.arange(200) % 2, 400, 20)
+    run = serve(requests, Cost(0.01), law, max_num_seqs=4)
+    asked = np.arange(200), np.full(200, 100), requests.domain
+    drawn = np.diff(law.paths(1, *asked, requests.prompt_tokens).offsets)
+    assert run.log.n_steps == drawn.tolist()
+    assert drawn[1::2].mean() > 1.15 * drawn[::2].mean()
