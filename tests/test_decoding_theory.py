@@ -22,8 +22,7 @@ from calibration.decoding.sampling import Sampling, generators
 
 pytestmark = pytest.mark.extras
 
-NEAR = {"rtol": 1e-9, "atol": 1e-9}
-near = partial(torch.testing.assert_close, **NEAR)
+near = partial(torch.testing.assert_close, rtol=1e-9, atol=1e-9)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -290,12 +289,8 @@ def test_two_sampled_tokens_are_as_frequent_as_their_shares_multiplied(model):
     n, prompt, temperature = 1200, [4, 9], 1.5
     found = texts(model, [prompt] * n, range(n), new=2, sampling=Sampling(temperature)).tokens
     first = next_shares(model, prompt, temperature)
-    expected = np.array(
-        [
-            (first[token] * next_shares(model, [*prompt, token], temperature)).numpy()
-            for token in range(VOCABULARY)
-        ]
-    )
+    later = [next_shares(model, [*prompt, token], temperature) for token in range(VOCABULARY)]
+    expected = (first[:, None] * torch.stack(later)).numpy()
     pairs = np.bincount([a * VOCABULARY + b for a, b in found], minlength=VOCABULARY**2)
     assert fits(pairs, n * expected.ravel()) > 1e-3
     # As a control: the second does depend on the first.
