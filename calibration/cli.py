@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from calibration.acceptance.cli import acceptance
 from sim.cli import AsJson, Width, screen, write_text
 
 app = typer.Typer(
@@ -157,6 +158,9 @@ def show_profile(
     if path is not None:
         show.draw(shown, path)
         _wrote([path])
+
+
+app.command("acceptance")(acceptance)
 
 
 def _note(text: str) -> None:

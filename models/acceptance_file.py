@@ -13,12 +13,12 @@ from pydantic import Field, field_validator, model_validator
 
 from models.acceptance_block import Acceptance
 from models.paths import Ints
-from models.schema import Frozen, ModelError, NonNegative, PositiveInt
+from models.schema import Frozen, ModelError, PositiveInt
 from models.strict_yaml import one_line, read_yaml, validate
 
 VERSION = 1
 
-Error = NonNegative | None
+Error = float | None
 """A standard error; None where the data say nothing about it."""
 
 
@@ -96,7 +96,8 @@ class Entry(Frozen):
     tau : dict
         By domain.
     standard_errors : dict
-        By domain, then by key of the acceptance block.
+        By domain, then by key of the acceptance block. ``context_slope_fitted`` is the slope that
+        the error of ``context_slope`` belongs to, also where it was too close to 0 to be used.
     acceptance : Acceptance
         The fit.
     replay : dict
