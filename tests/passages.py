@@ -123,10 +123,15 @@ class Theory:
         same, other = WEIGHTS @ (whole**2 @ WEIGHTS), WEIGHTS @ (whole @ WEIGHTS) ** 2
         return float(self.stated.memory * same + (1.0 - self.stated.memory) * other)
 
-    def mean_at(self, prompt: int, step: int) -> float:
-        """Accepted tokens of step 0, 1, ...: each request's context grows at its own tau."""
-        shift = self.stated.slope_at(prompt + 1.0 + step * self.tau_of_level)
-        return float(WEIGHTS @ self.survival(shift=shift[:, None, None]).sum(axis=2) @ WEIGHTS)
+    def means_at(self, prompt: int, steps):
+        """Accepted tokens of steps 0, 1, ..., by level of the request: shape (z, steps).
+
+        The context of a request grows by its own tau a step, that at its reference context.
+        """
+        pace = np.multiply.outer(self.tau_of_level, np.asarray(steps))
+        shift = self.stated.slope_at(prompt + 1.0 + pace)
+        each = [self.survival(shift=at[:, None, None]).sum(axis=2) @ WEIGHTS for at in shift.T]
+        return np.stack(each, axis=1)
 
 
 def walk(theory: Theory, random: np.random.Generator, prompt: int, tokens: int) -> list[int]:

@@ -150,20 +150,33 @@ def test_a_context_of_twice_the_reference_shifts_every_logit_by_the_slope(prompt
         reached = passed
 
 
-@pytest.mark.parametrize("prompt", [20, 63, 150])
-@pytest.mark.parametrize("stated", [ALL, ALL._replace(spread=0.0, step_spread=0.0, memory=0.0)])
+STEADY = ALL._replace(spread=0.0, step_spread=0.0, memory=0.0)
+ROUGH = Stated((0.75,), 0.0, 3.0, 0.0, -3.0, 64.0, (8.0, 4096.0))
+
+
+@pytest.mark.parametrize("prompt", [20, 150])
+@pytest.mark.parametrize("stated", [ALL, STEADY, ROUGH], ids=["all", "steady", "rough"])
 def test_the_context_grows_by_what_the_request_emits_a_step(prompt, stated):
     theory = theory_of(stated)
     accepted = opening(draw(law_of(stated), 15_000, 60 * 4, prompt), 60)
-    scores = [
-        (accepted[:, step].mean() - theory.mean_at(prompt, step))
-        / (accepted[:, step].std() / np.sqrt(15_000))
-        for step in range(60)
-    ]
+    expected = WEIGHTS @ theory.means_at(prompt, range(60))
+    errors = accepted.std(axis=0) / np.sqrt(15_000)
+    scores = (accepted.mean(axis=0) - expected) / errors
     assert np.abs(scores).max() < 4.5
     # Steps of a request move together: the bound is of one step, not of sixty.
     assert abs(np.mean(scores)) < 4.0
-    assert theory.mean_at(prompt, 59) < theory.mean_at(prompt, 0) - 0.1
+    assert expected[59] < expected[0] - 0.1
+
+
+def test_the_context_of_a_fast_request_grows_faster():
+    """So a slope that falls brings requests closer together: what later steps have in common."""
+    stated = Stated(RATES, 1.5, 1.5, 0.0, -1.5, 64.0, (8.0, 4096.0))
+    theory, prompt = theory_of(stated), 4
+    accepted = opening(draw(law_of(stated), 20_000, 60 * 4, prompt), 60)
+    blocks = [range(20, 40), range(40, 60)]
+    found = np.prod([accepted[:, block].mean(axis=1) for block in blocks], axis=0)
+    means = np.prod([theory.means_at(prompt, block).mean(axis=1) for block in blocks], axis=0)
+    close(found, float(WEIGHTS @ means), 0.05)
 
 
 def test_a_slope_leaves_the_rates_at_the_reference_as_stated():
