@@ -111,6 +111,7 @@ def _load_model(folder: Path, file: str, dtype: str) -> Any:
     if file:
         # Packed weights would be unpacked again in every forward pass, where kernels for it exist.
         packed = transformers.GgufConfig(dequantize=True)
+        _silence(transformers)
         how = {"gguf_file": file, "quantization_config": packed}
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -123,6 +124,12 @@ def _load_model(folder: Path, file: str, dtype: str) -> Any:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"cannot load '{folder}': {reason}", "--model") from error
     return model.eval()
+
+
+def _silence(transformers: Any) -> None:
+    """Take the bar away that unpacking shows, even into files, whatever was said of bars."""
+    unpacking = transformers.modeling_gguf_pytorch_utils
+    unpacking.tqdm = lambda tensors, **_: tensors
 
 
 def _load_tokenizer(folder: Path, file: str) -> Any:

@@ -58,7 +58,7 @@ class Part(Protocol):
 class MedusaPart:
     """Medusa heads: head i at a place guesses the token i + 2 places after it."""
 
-    pace = Pace(rate=1e-3, passes=6)
+    pace = Pace(rate=1e-3, passes=5)
 
     def __init__(self, network: Network, words: Vocabulary, heads: int) -> None:
         self._network, self._words, self._heads = network, words, heads
@@ -101,7 +101,7 @@ class MedusaPart:
 class EaglePart:
     """An EAGLE layer: from feature i and token i + 1 to feature i + 1."""
 
-    pace = Pace(rate=5e-4, passes=6)
+    pace = Pace(rate=5e-4, passes=5)
     labels: ClassVar = [f"step {step + 1}" for step in range(CHAIN)]
 
     def __init__(self, network: Network, words: Vocabulary, seed: int) -> None:
@@ -160,7 +160,7 @@ class EaglePart:
 class DraftPart:
     """The target's first layers, which learn to say what the target says."""
 
-    pace = Pace(rate=3e-4, passes=4)
+    pace = Pace(rate=3e-4, passes=3)
     labels = ("next token",)
 
     def __init__(self, network: Network, words: Vocabulary, layers: int) -> None:
