@@ -111,7 +111,7 @@ def _load_model(folder: Path, file: str, dtype: str) -> Any:
     if file:
         # Packed weights would be unpacked again in every forward pass, where kernels for it exist.
         packed = transformers.GgufConfig(dequantize=True)
-        _silence(transformers)
+        _silence_unpacking()
         how = {"gguf_file": file, "quantization_config": packed}
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
@@ -126,9 +126,10 @@ def _load_model(folder: Path, file: str, dtype: str) -> Any:
     return model.eval()
 
 
-def _silence(transformers: Any) -> None:
-    """Take the bar away that unpacking shows, even into files, whatever was said of bars."""
-    unpacking = transformers.modeling_gguf_pytorch_utils
+def _silence_unpacking() -> None:
+    """Take away a bar that is shown even in files, whatever transformers was told of bars."""
+    from transformers import modeling_gguf_pytorch_utils as unpacking
+
     unpacking.tqdm = lambda tensors, **_: tensors
 
 
