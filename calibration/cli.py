@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from calibration.acceptance.cli import acceptance
+from calibration.decoding.cli import decode
 from calibration.decoding.heads.cli import train_heads
 from sim.cli import AsJson, Width, screen, write_text
 
@@ -160,6 +162,8 @@ def show_profile(
         _wrote([path])
 
 
+app.command("acceptance")(acceptance)
+app.command()(decode)
 app.command("train-heads")(train_heads)
 
 

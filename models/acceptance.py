@@ -2,71 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
-from models.acceptance_block import SPREAD, Acceptance
-from models.laws import ChainLaw, Law, LookaheadLaw, NgramLaw, PlainLaw
+from models.acceptance_block import Acceptance
+from models.acceptance_file import Entry, read
+from models.acceptance_rows import STEADY, Row, lookahead_row, ngram_row, replayed_row, tree_row
+from models.laws import ChainLaw, Law, LookaheadLaw, NgramLaw, PlainLaw, Pool
+from models.passages import PassageLaw, Variation
 from models.paths import Floats
-from models.population import (
-    NgramLogits,
-    Shape,
-    cumulative,
-    guess_survival,
-    located,
-    logit,
-    ngram_located,
-    population_tau,
-)
+from models.population import NgramLogits
+from models.replay import ReplayLaw, records_of
 from models.schema import Basis, ModelError, weakest
-from models.trees import Tree, chain, extended_heads, tree_depth, tree_ranks, tree_survival
+from models.trees import Tree, chain, tree_depth
 
 __all__ = [
     "Acceptance",
     "Law",
     "chain_law",
+    "drafts_recorded",
     "lookahead_law",
     "ngram_law",
     "plain_law",
+    "replay_law",
     "tree_law",
 ]
-
-PATH_EXPONENT = 0.97
-"""Of marginal head accuracies: mean of .88, .94, 1.10, which give Medusa-1's tau on Vicuna-7B, 13B
-and 33B with the 63-node tree (medusa_acc.csv and mt_bench logs of FasterDecoding/Medusa)."""
-
-NGRAM_STAY = 0.84
-_USUAL_NGRAM = Acceptance(
-    match_rate=0.217, match_stay=NGRAM_STAY, alpha_by_pos=(0.68, 0.74, 0.771, 0.785, 0.812, 0.826)
-)
-"""Shape of prompt lookup where only its tau is stated: catalogue entry ``ngram_llama31_8b``."""
-
-_MEASURED_SE = 0.01
-"""Repeated EAGLE-3 K=7 on MT-Bench: tau 3.57, 3.53, 3.54 (vLLM PR 17504, 26191, issue 20780)."""
-
-_DERIVED_SE = 0.03
-"""One alpha solved at K=3 is 0.3-3.4 % off at K=7 (arXiv 2601.11580 traces); independent heads are
-2.0-3.9 % off Medusa-1's tau."""
-
-
-class _Stated(NamedTuple):
-    """Conditional acceptance logits by depth as measured, and the tau they must give there."""
-
-    logits: Floats
-    tau: float
-    derived: bool
-
-
-class _Row(NamedTuple):
-    """One domain of a law."""
-
-    logits: Floats
-    spread: float
-    tau: float
-    uncertainty: float
-    basis: Basis
 
 
 def plain_law() -> Law:
@@ -94,7 +53,9 @@ def tree_law(acceptance: Acceptance, paths: Tree, domains: tuple[str, ...]) -> L
         A tau beyond the depth + 1, a tau of a chain for a branching tree, or head accuracies that
         do not reach the tree; key ``acceptance.*``.
     """
-    rows = [_tree_row(acceptance.for_domain(domain), paths) for domain in domains]
+    rows = [tree_row(acceptance.for_domain(domain), paths) for domain in domains]
+    if any(row.variation != STEADY for row in rows):
+        return _passage_law(rows, tree_depth(paths))
     logits = np.array([row.logits for row in rows])
     return ChainLaw(*_summary(rows, tree_depth(paths)), logits, _spreads(rows))
 
@@ -112,7 +73,8 @@ def lookahead_law(
     Parameters
     ----------
     acceptance : Acceptance
-        ``tau``, or the ``alpha`` of one guess; ``good_every`` is the paper's f.
+        ``tau``, or the ``alpha`` of one guess; ``good_every`` is the paper's f. Or
+        ``alpha_by_pos`` of all guesses together, as measured with this very pool.
     n, g, w : int
         N-gram size, guesses a step, window.
     domains : tuple of str
@@ -130,13 +92,30 @@ def lookahead_law(
     ModelError
         A tau out of reach, or another way of stating acceptance; key ``acceptance.*``.
     """
-    rows = [_lookahead_row(acceptance.for_domain(domain), n, g, found_share) for domain in domains]
-    every = {acceptance.for_domain(domain).good_every for domain in domains}
+    blocks = [acceptance.for_domain(domain) for domain in domains]
+    pool = Pool(g, w, found_share)
+    if any(block.alpha_by_pos is not None and block.match_rate is None for block in blocks):
+        return _passage_law([_positions_row(block, n) for block in blocks], n - 1, pool)
+    rows = [lookahead_row(block, n, g, found_share) for block in blocks]
+    every = {block.good_every for block in blocks}
     if len(every) > 1:
         raise ModelError("good_every must be the same in every domain", "acceptance.good_every")
     logits = np.array([row.logits for row in rows])
-    summary = _summary(rows, n - 1)
-    return LookaheadLaw(*summary, logits, _spreads(rows), g, w, every.pop(), found_share)
+    return LookaheadLaw(*_summary(rows, n - 1), logits, _spreads(rows), pool, every.pop())
+
+
+def _positions_row(block: Acceptance, n: int) -> Row:
+    if block.alpha_by_pos is None:
+        raise ModelError("give alpha_by_pos in every domain, or in none", "acceptance")
+    if block.good_every > 1:
+        raise ModelError("good_every says nothing about rates by position", "acceptance.good_every")
+    return tree_row(block, chain(n - 1))
+
+
+def _passage_law(rows: list[Row], depth: int, pool: Pool | None = None) -> Law:
+    logits = np.array([row.logits for row in rows])
+    variation = Variation(*np.array([row.variation for row in rows]).T)
+    return PassageLaw(*_summary(rows, depth), logits, _spreads(rows), variation, pool)
 
 
 def ngram_law(
@@ -160,132 +139,74 @@ def ngram_law(
     ModelError
         A tau beyond ``k + 1``, or another way of stating acceptance; key ``acceptance.*``.
     """
-    pairs = [_ngram_row(acceptance.for_domain(domain), k) for domain in domains]
+    pairs = [ngram_row(acceptance.for_domain(domain), k) for domain in domains]
     rows = [row for row, _ in pairs]
     parts = zip(*(at for _, at in pairs), strict=True)
     stacked = NgramLogits(*(np.concatenate(part) for part in parts))
     return NgramLaw(*_summary(rows, k), stacked, _spreads(rows), full_width)
 
 
-def _tree_row(block: Acceptance, tree: Tree) -> _Row:
-    depth, spread = tree_depth(tree), _spread(block)
-    stated = _stated(block, tree)
+def replay_law(
+    acceptance: Acceptance, depth: int, drafted: int, domains: tuple[str, ...], varies: bool
+) -> Law:
+    """Law that repeats the recorded requests of an acceptance file.
 
-    def shape(logits: Floats) -> Callable[[Floats], Floats]:
-        return lambda shift: cumulative(logits[None, :], shift)
+    Parameters
+    ----------
+    acceptance : Acceptance
+        With ``file`` and ``entry``.
+    depth, drafted : int
+        Most tokens a step can accept, and tokens it verifies where the record does not say.
+    domains : tuple of str
+        Domain names.
+    varies : bool
+        Whether the verified tokens follow the record.
 
-    logits = stated.logits + located(shape(stated.logits), spread, stated.tau)
-    beyond = depth - logits.size
-    logits = np.concatenate((logits[:depth], np.repeat(logits[-1], max(0, beyond))))
-    tau = population_tau(shape(logits), 0.0, spread)
-    return _row(block, logits, spread, tau, stated.derived or beyond > 0)
-
-
-def _stated(block: Acceptance, tree: Tree) -> _Stated:
-    """What the block says about a tree, as conditional logits by depth."""
-    depth = tree_depth(tree)
-    if block.tau is not None or block.tau_at_k is not None:
-        at = block.at_k or depth
-        if len(tree) > depth and block.at_k is not None:
-            raise ModelError("a chain's tau says nothing about this tree", "acceptance.tau_at_k")
-        return _Stated(np.zeros(at), _checked_tau(block, at), at != depth)
-    if block.heads is not None:
-        heads = extended_heads(block.heads, tree_ranks(tree))
-        usual = 1.0 if block.conditional else PATH_EXPONENT
-        exponent = usual if block.path_exponent is None else block.path_exponent
-        return _of_survival(tree_survival(tree, heads, exponent), True)
-    if block.match_rate is None:
-        measured = len(block.alpha_by_pos or range(depth))
-        return _of_survival(np.cumprod(block.rates(measured)), False)
-    raise ModelError("match_rate is about n-gram lookup only", "acceptance.match_rate")
-
-
-def _of_survival(survival: Floats, derived: bool) -> _Stated:
-    before = np.concatenate(([1.0], survival[:-1]))
-    conditional = np.divide(survival, before, out=np.zeros_like(survival), where=before > 0)
-    return _Stated(logit(conditional), 1.0 + float(survival.sum()), derived)
-
-
-def _lookahead_row(block: Acceptance, n: int, g: int, found_share: float) -> _Row:
-    spread, every = _spread(block), block.good_every
-
-    def survival(alpha: Floats) -> Floats:
-        return guess_survival(alpha, n - 1, g, every, found_share)
-
-    def shape(shift: Floats) -> Floats:
-        return survival(cumulative(np.zeros((1, 1)), shift)[:, 0])
-
-    if block.tau is not None:
-        tau = _checked_tau(block, n - 1)
-    elif block.alpha is not None and block.match_rate is None:
-        tau = 1.0 + float(survival(np.array([block.alpha])).sum())
-    else:
-        raise ModelError("lookahead takes tau, or the alpha of one guess", "acceptance")
-    reach = 1.0 + float(survival(np.ones(1)).sum())
-    if tau > reach + 1e-9:
-        raise ModelError(f"tau can reach {reach:.3g} here, got {tau:g}", "acceptance.tau")
-    at = located(shape, spread, tau)
-    return _row(block, np.array(at), spread, tau, block.alpha is not None)
+    Raises
+    ------
+    ModelError
+        A domain nothing was recorded for, or more accepted than the strategy drafts; key
+        ``acceptance.*``.
+    """
+    name, entry = _recorded_entry(acceptance)
+    for domain in domains:
+        if domain not in entry.replay:
+            there = ", ".join(entry.replay) or "no domain"
+            raise ModelError(
+                f"entry '{name}' has requests of {there}, got domain '{domain}'",
+                "acceptance.replay",
+            )
+    records = records_of([entry.replay[domain] for domain in domains], drafted)
+    most = int(records.accepted.max()), int(records.drafted.max())
+    if most[0] > depth or most[1] > drafted:
+        raise ModelError(
+            f"entry '{name}' has steps of {most[1]} drafted and {most[0]} accepted tokens, "
+            f"got a strategy of {drafted} in {depth} levels",
+            "acceptance.replay",
+        )
+    rows = [replayed_row(acceptance, entry, domain) for domain in domains]
+    return ReplayLaw(*_summary(rows, depth), records, varies)
 
 
-def _ngram_row(block: Acceptance, k: int) -> tuple[_Row, NgramLogits]:
-    spread, at_k = _spread(block), block.at_k or k
-    if block.match_rate is not None:
-        at = _matches(block, at_k, k, spread)
-    elif block.tau is not None or block.tau_at_k is not None:
-        tau = _checked_tau(block, at_k)
-        at = _matches(_USUAL_NGRAM, at_k, k, spread)
-        measured = at._replace(accepted=at.accepted[:, :at_k])
-        at = at.shifted(located(_any_step(measured), spread, tau))
-    else:
-        raise ModelError("n-gram lookup takes tau, or match_rate with alpha", "acceptance")
-    at = at._replace(accepted=at.accepted[:, :k])
-    tau = population_tau(_any_step(at), 0.0, spread)
-    return _row(block, np.zeros(0), spread, tau, at_k != k), at
+def drafts_recorded(acceptance: Acceptance | None) -> bool:
+    """Whether recorded requests are replayed that verify more tokens in some steps than others."""
+    if acceptance is None or not acceptance.replay:
+        return False
+    _, entry = _recorded_entry(acceptance)
+    return any(recorded.drafted is not None for recorded in entry.replay.values())
 
 
-def _matches(block: Acceptance, at_k: int, k: int, spread: float) -> NgramLogits:
-    """Located at ``at_k`` drafted tokens, with rates for ``k``."""
-    conditional = np.array(block.rates(max(k, at_k)))
-    stay = NGRAM_STAY if block.match_stay is None else block.match_stay
-    at = ngram_located(block.match_rate or 0.0, stay, np.cumprod(conditional[:at_k]), spread)
-    shift = at.accepted[0, 0] - logit(conditional[:1])
-    return at._replace(accepted=(logit(conditional) + shift)[None, :])
+def _recorded_entry(acceptance: Acceptance) -> tuple[str, Entry]:
+    file = read(acceptance.file or "")
+    name = file.named(acceptance.entry, "")
+    return name, file.entries[name]
 
 
-def _any_step(at: NgramLogits) -> Shape:
-    return lambda shift: at.shifted(shift).rates().unconditional
-
-
-def _spread(block: Acceptance) -> float:
-    return SPREAD if block.spread is None else block.spread
-
-
-def _spreads(rows: list[_Row]) -> Floats:
+def _spreads(rows: list[Row]) -> Floats:
     return np.array([row.spread for row in rows])
 
 
-def _checked_tau(block: Acceptance, k: int) -> float:
-    """The stated tau, which ``k`` draft tokens must be able to give."""
-    key = "tau" if block.tau is not None else "tau_at_k"
-    tau = float(getattr(block, key))
-    if tau > k + 1:
-        raise ModelError(
-            f"{k} draft tokens give at most {k + 1} tokens a step, got {tau:g}", f"acceptance.{key}"
-        )
-    return tau
-
-
-def _row(block: Acceptance, logits: Floats, spread: float, tau: float, derived: bool) -> _Row:
-    usual = _DERIVED_SE if derived else _MEASURED_SE
-    stated = block.basis or "validated"
-    least: Basis = "extrapolated" if derived else "validated"
-    basis = weakest((stated, least))
-    error = usual if block.uncertainty is None else block.uncertainty
-    return _Row(logits, spread, tau, error, basis)
-
-
-def _summary(rows: list[_Row], depth: int) -> tuple[int, tuple[float, ...], float, Basis]:
+def _summary(rows: list[Row], depth: int) -> tuple[int, tuple[float, ...], float, Basis]:
     worst = weakest(row.basis for row in rows)
     taus = tuple(row.tau for row in rows)
     return depth, taus, max(row.uncertainty for row in rows), worst

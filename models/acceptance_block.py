@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from models import catalog
-from models.schema import Basis, Frozen, ModelError, NonNegative, PositiveInt
+from models.schema import Basis, Frozen, ModelError, NonNegative, Positive, PositiveInt
 
 SPREAD = 0.36
 """Standard deviation of logit(alpha) between requests of one data set, net of binomial noise:
@@ -22,7 +22,10 @@ OTHER_TASK_SE = 0.09
 OTHER_TASK_NGRAM_SE = 0.18
 """The same of n-gram lookup between the four data sets of arXiv 2601.11580."""
 
-_WAYS = ("tau", "tau_at_k", "alpha", "alpha_by_pos", "heads", "match_rate", "catalog")
+_WAYS = ("tau", "tau_at_k", "alpha", "alpha_by_pos", "heads", "match_rate", "catalog", "file")
+_VARIATION = ("spread", "step_spread", "step_memory")
+_CONTEXT = ("context_slope", "context_reference", "context_range")
+_NOTES = (*_VARIATION, *_CONTEXT, "uncertainty", "basis")
 
 
 class Acceptance(Frozen):
@@ -70,11 +73,37 @@ class Acceptance(Frozen):
         default=None, gt=0, lt=1, description="N-gram: P(match | the last was accepted in full)."
     )
     catalog: str | None = Field(default=None, description="Published figures by catalogue name.")
+    file: str | None = Field(
+        default=None, description="File of fits and records that `speccast calibrate` wrote."
+    )
+    entry: str | None = Field(
+        default=None, description="Entry of the file; default: the only one of this strategy."
+    )
+    replay: bool | None = Field(
+        default=None, description="Repeat the file's recorded requests instead of drawing."
+    )
     by_domain: dict[str, Acceptance] = Field(
         default={}, description="Blocks that replace this one for requests of a domain."
     )
     spread: NonNegative | None = Field(
         default=None, description="Sd of a request's logit(alpha); default from public traces."
+    )
+    step_spread: NonNegative | None = Field(
+        default=None,
+        description="Sd of the same within a request, from passage to passage; rates are then "
+        "those of the whole population at every position, not tau alone.",
+    )
+    step_memory: float | None = Field(
+        default=None, ge=0, lt=1, description="P(a step is in the passage of the one before)."
+    )
+    context_slope: float | None = Field(
+        default=None, description="Change of logit(alpha) per doubling of the context."
+    )
+    context_reference: Positive | None = Field(
+        default=None, description="Context at which the rates hold [token]."
+    )
+    context_range: tuple[Positive, Positive] | None = Field(
+        default=None, description="Contexts measured; beyond them the slope is flat [token]."
     )
     uncertainty: NonNegative | None = Field(
         default=None, description="Relative standard error of tau; default by how it is given."
@@ -107,10 +136,37 @@ class Acceptance(Frozen):
             "conditional": self.alpha_by_pos is not None or self.heads is not None,
             "path_exponent": self.heads is not None and not self.conditional,
             "match_stay": self.match_rate is not None,
+            **dict.fromkeys((*_VARIATION[1:], *_CONTEXT), self.match_rate is None),
         }
         for key, used in needed.items():
             if key in self.model_fields_set and not used:
                 raise ValueError(f"{key} says nothing about acceptance stated this way")
+        self._check_variation()
+        self._check_file()
+
+    def _check_variation(self) -> None:
+        if self.step_memory is not None and self.step_spread is None:
+            raise ValueError("step_memory needs step_spread, what the steps of a passage share")
+        given = [key for key in _CONTEXT if getattr(self, key) is not None]
+        if given and len(given) < len(_CONTEXT):
+            missing = next(key for key in _CONTEXT if key not in given)
+            raise ValueError(f"{given[0]} needs {missing}")
+        if self.context_range is not None and self.context_range[0] > self.context_range[1]:
+            lo, hi = self.context_range
+            raise ValueError(f"context_range must not fall, got {lo:g} to {hi:g}")
+
+    def _check_file(self) -> None:
+        for key in ("entry", "replay"):
+            if getattr(self, key) is not None and self.file is None:
+                raise ValueError(f"{key} needs file")
+        if self.replay:
+            beside = [key for key in (*_VARIATION, *_CONTEXT) if getattr(self, key) is not None]
+            if beside:
+                raise ValueError(f"{beside[0]} says nothing about requests that are replayed")
+            if self.by_domain:
+                raise ValueError("replay covers the domains of its file, got by_domain beside it")
+        if any(block.replay for block in self.by_domain.values()):
+            raise ValueError("replay is stated for all domains at once, not in by_domain")
 
     def _check_rates(self) -> None:
         rates = self.alpha_by_pos or ()
@@ -140,9 +196,16 @@ class Acceptance(Frozen):
             return block._with_notes_of(self).for_domain(domain)
         if self.catalog is not None:
             return _entry(self.catalog, domain)._with_notes_of(self, stronger=True)
-        if not any(getattr(self, name) is not None for name in _WAYS):
+        if self.file is not None:
+            return _fit(self.file, self.entry, domain)._with_notes_of(self, stronger=True)
+        if not self.stated:
             raise ModelError(f"no acceptance for domain '{domain}'", "acceptance.by_domain")
         return self
+
+    @property
+    def stated(self) -> bool:
+        """Whether it covers domains that ``by_domain`` does not name."""
+        return any(getattr(self, name) is not None for name in _WAYS)
 
     def rates(self, length: int) -> tuple[float, ...]:
         """P(accepted | all before were) at positions 1..length; the last one given is repeated."""
@@ -153,10 +216,10 @@ class Acceptance(Frozen):
         return (*given, *given[-1:] * (length - len(given)))[:length]
 
     def _with_notes_of(self, other: Acceptance, stronger: bool = False) -> Acceptance:
-        """Spread, uncertainty and basis of ``other`` where missing here, or over those here."""
+        """Variation, uncertainty and basis of ``other`` where missing here, or over those here."""
         notes = {
             key: getattr(other, key)
-            for key in ("spread", "uncertainty", "basis")
+            for key in _NOTES
             if getattr(other, key) is not None and (stronger or getattr(self, key) is None)
         }
         return self.model_copy(update=notes) if notes else self
@@ -166,6 +229,25 @@ def _entry(name: str, domain: str) -> Acceptance:
     """Catalogue entry for a domain, less certain where it does not name that domain."""
     entry: dict[str, Any] = catalog.entry("acceptance", name)
     block = Acceptance.model_validate({"basis": entry["basis"], **entry["acceptance"]})
+    return _known(block, domain)
+
+
+def _fit(path: str, name: str | None, domain: str) -> Acceptance:
+    """Fit of a domain in an acceptance file."""
+    from models.acceptance_file import read
+
+    file = read(path)
+    name = file.named(name, "")
+    block = file.entries[name].acceptance
+    if domain not in block.by_domain and not block.stated:
+        raise ModelError(
+            f"entry '{name}' has fits of {', '.join(block.by_domain)}, got domain '{domain}'",
+            "acceptance.file",
+        )
+    return _known(block, domain)
+
+
+def _known(block: Acceptance, domain: str) -> Acceptance:
     found = block.for_domain(domain)
     if found.uncertainty is not None or domain in block.by_domain:
         return found

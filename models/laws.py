@@ -6,7 +6,7 @@ A law is frozen numbers by domain; `models.acceptance` builds one from what the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -62,7 +62,9 @@ class Law(Protocol):
         """Step-weighted tau of one domain."""
         ...
 
-    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
         """Steps of each request until ``tokens`` are emitted; a pure function of its arguments.
 
         Parameters
@@ -71,6 +73,9 @@ class Law(Protocol):
             Run seed.
         ids, tokens, domains : int64, shape (n,)
             Request numbers, tokens to emit (the prefill's first token left out) and domain index.
+        prompts : int64, shape (n,), optional
+            Prompt tokens, where acceptance depends on the context; without them it is taken at
+            the context it was measured at.
         """
         ...
 
@@ -107,7 +112,9 @@ class PlainLaw(Summary):
         """1."""
         return 1.0
 
-    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
         """As many steps as tokens."""
         offsets = np.concatenate(([0], np.cumsum(tokens)))
         ones = np.ones(offsets[-1], dtype=np.int64)
@@ -126,7 +133,9 @@ class ChainLaw(Summary):
         shift = self.spreads[domains] * request_normals(seed, ids)
         return cumulative(self.logits[domains], shift)
 
-    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
         """See `Law.paths`."""
         survival = self.survival(seed, ids, domains)
         keys = request_keys(seed, ids, STEP)
@@ -137,35 +146,49 @@ class ChainLaw(Summary):
         return draw_paths(tokens, steps_guess(tokens, survival), sample)
 
 
+class Pool(NamedTuple):
+    """Guesses of lookahead decoding: at most ``g``, beside a window of ``w``."""
+
+    g: int
+    w: int
+    found_share: float
+
+    def found(self, seed: int, ids: Ints, counts: Ints) -> Ints:
+        """Guesses the pool holds at each step, flat."""
+        uniforms = step_uniforms(request_keys(seed, ids, SECOND), counts)
+        cdf = _binomial_cdf(self.g, self.found_share)
+        found: Ints = np.searchsorted(cdf, uniforms, side="right")
+        return found
+
+
 @dataclass(frozen=True)
 class LookaheadLaw(Summary):
     """Guesses of an n-gram pool: a step verifies ``g`` of them, or as many as the pool holds."""
 
     logits: Floats
     spreads: Floats
-    g: int
-    w: int
+    pool: Pool
     every: float
-    found_share: float
 
-    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
         """See `Law.paths`; ``width`` is set where the pool may hold fewer than ``g`` guesses."""
         shift = self.spreads[domains] * request_normals(seed, ids)
         alpha = sigmoid(self.logits[domains] + shift)
-        mean = guess_survival(alpha, self.depth, self.g, self.every, self.found_share)
+        mean = guess_survival(alpha, self.depth, self.pool.g, self.every, self.pool.found_share)
         keys = request_keys(seed, ids, STEP)
 
         def sample(counts: Ints) -> Sample:
             uniforms = step_uniforms(keys, counts)
-            if self.found_share == 1.0:
+            if self.pool.found_share == 1.0:
                 return Sample(accepted_below(uniforms, mean, counts))
-            pool = step_uniforms(request_keys(seed, ids, SECOND), counts)
-            found = np.searchsorted(_binomial_cdf(self.g, self.found_share), pool, side="right")
+            found = self.pool.found(seed, ids, counts)
             accepted = np.zeros(uniforms.size, dtype=np.int64)
             for level in range(1, self.depth + 1):
                 miss = np.repeat(1.0 - alpha**level, counts)
                 accepted += uniforms < (1.0 - miss**found) / self.every
-            return Sample(accepted, width=(self.w + found) * self.depth)
+            return Sample(accepted, width=(self.pool.w + found) * self.depth)
 
         return draw_paths(tokens, steps_guess(tokens, mean), sample)
 
@@ -178,7 +201,9 @@ class NgramLaw(Summary):
     spreads: Floats
     full_width: bool
 
-    def paths(self, seed: int, ids: Ints, tokens: Ints, domains: Ints) -> Paths:
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
         """See `Law.paths`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
         shift = self.spreads[domains] * request_normals(seed, ids)
         rates = NgramLogits(*(rows[domains] for rows in self.logits)).shifted(shift).rates()

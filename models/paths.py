@@ -19,6 +19,9 @@ Keys = NDArray[np.uint64]
 REQUEST, STEP, SECOND = 1, 2, 3
 """Streams of a request: its own level, one number a step, a second number of some steps."""
 
+PASSAGE, LEVEL, ANGLE, REPLAY = 4, 5, 6, 7
+"""Whether a step begins a passage, the two numbers of its level, and records to replay."""
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -102,8 +105,19 @@ def request_normals(seed: int, ids: Ints) -> Floats:
     keys = request_keys(seed, ids, REQUEST)
     radius = uniforms_at(keys, np.zeros(1, dtype=np.int64))
     angle = uniforms_at(keys, np.ones(1, dtype=np.int64))
+    return normals(radius, angle)
+
+
+def normals(radius: Floats, angle: Floats) -> Floats:
+    """Standard normal numbers from two uniform ones each (Box-Muller)."""
     levels: Floats = np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle)
     return levels
+
+
+def step_numbers(counts: Ints) -> Ints:
+    """Number of each step within its request, flat: 0..counts[r]-1 of every request."""
+    starts = np.cumsum(counts) - counts
+    return np.arange(int(counts.sum())) - np.repeat(starts, counts)
 
 
 def accepted_below(uniforms: Floats, survival: Floats, counts: Ints) -> Ints:
@@ -125,10 +139,15 @@ def accepted_below(uniforms: Floats, survival: Floats, counts: Ints) -> Ints:
 
 
 def steps_guess(tokens: Ints, survival: Floats) -> Ints:
-    """Steps that almost surely suffice for ``tokens``: mean plus four standard deviations."""
+    """Steps that suffice for ``tokens`` at mean plus four standard deviations."""
     odd = 2 * np.arange(1, survival.shape[1] + 1) - 1
     mean = survival.sum(axis=1)
     variance = np.maximum(survival @ odd - mean**2, 0.0)
+    return enough_steps(tokens, mean, variance)
+
+
+def enough_steps(tokens: Ints, mean: Floats, variance: Floats) -> Ints:
+    """Steps that almost surely suffice, from mean and variance of what a step accepts."""
     tau = 1.0 + mean
     steps = tokens / tau + _MARGIN_SD * np.sqrt(tokens * variance / tau**3) + _MARGIN_SD
     guess: Ints = np.minimum(tokens, steps.astype(np.int64))

@@ -14,8 +14,10 @@ import numpy as np
 
 from models.paths import Floats
 
-_NODES, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
-_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
+NODES, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(31)
+WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
+"""Quadrature of a standard normal level."""
+
 _FAR = 60.0
 _HALVINGS = 60
 _ROUNDS = 200
@@ -59,8 +61,8 @@ def guess_survival(alpha: Floats, depth: int, g: int, every: float, found: float
 
 def population(shape: Shape, shift: float, spread: float) -> tuple[Floats, Floats]:
     """Survival at the quadrature nodes of ``z``, and the step weight of each node."""
-    survival = shape(shift + spread * _NODES)
-    steps = _WEIGHTS / (1.0 + survival.sum(axis=1))
+    survival = shape(shift + spread * NODES)
+    steps = WEIGHTS / (1.0 + survival.sum(axis=1))
     return survival, steps
 
 
@@ -168,8 +170,8 @@ def ngram_located(share: float, stay: float, survival: Floats, spread: float) ->
 
 def _ngram_means(at: NgramLogits, spread: float) -> Floats:
     """Step-weighted share of matches, stay rate, and mean survival given a match."""
-    rates = at.shifted(spread * _NODES).rates()
-    steps = _WEIGHTS / (1.0 + rates.unconditional.sum(axis=1))
+    rates = at.shifted(spread * NODES).rates()
+    steps = WEIGHTS / (1.0 + rates.unconditional.sum(axis=1))
     matches, full = steps * rates.match, steps * rates.full
     return np.array(
         [

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from models import catalog
 from models.acceptance import Acceptance
+from models.acceptance_file import read
 from models.gemm import US
 from models.residuals import LEVEL, Residual
 from models.schema import Basis, weakest
@@ -111,11 +112,13 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
 
 
 def _measured_elsewhere(acceptance: Acceptance | None, target: str) -> bool:
-    """Whether a catalogue entry of another target model stands in, in any domain."""
+    """Whether figures of another target model stand in, in any domain."""
     if acceptance is None:
         return False
     named = acceptance.catalog
     if named is not None and catalog.entry("acceptance", named)["target"] != target:
+        return True
+    if acceptance.file is not None and read(acceptance.file).target != target:
         return True
     domains = (acceptance.by_domain or {}).values()
     return any(_measured_elsewhere(inner, target) for inner in domains)

@@ -135,12 +135,14 @@ TIMELINE = pa.schema(
 
 ACCEPTANCE = pa.schema(
     [
+        field("strategy", TEXT, "", "label of the strategy"),
         field("request", COUNT, "", "id of the request"),
         field("step", COUNT, "", "decode step of that request, from 0"),
         field("domain", TEXT, "", "kind of text"),
         field("context", COUNT, "token", "tokens before the step"),
         field("drafted", COUNT, "token", "draft tokens verified"),
-        field("accepted", COUNT, "token", "draft tokens accepted"),
+        field("accepted", COUNT, "token", "draft tokens accepted, before the cut at the end"),
+        field("ranks", TEXT, "", "rank of the target's token by level, - for none; may be empty"),
     ]
 )
 

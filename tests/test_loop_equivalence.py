@@ -30,7 +30,14 @@ class FixedPaths:
     def __init__(self, paths: Any) -> None:
         self._paths = paths
 
-    def paths(self, seed: int, ids: np.ndarray, tokens: np.ndarray, domains: np.ndarray) -> Any:
+    def paths(
+        self,
+        seed: int,
+        ids: np.ndarray,
+        tokens: np.ndarray,
+        domains: np.ndarray,
+        prompts: np.ndarray | None = None,
+    ) -> Any:
         first, last = int(ids[0]), int(ids[-1]) + 1
         offsets = self._paths.offsets[first : last + 1]
         part = slice(int(offsets[0]), int(offsets[-1]))

@@ -101,9 +101,13 @@ class Decoder(Protocol):
     """
 
     label: str
-    strategy: Mapping[str, Any]
     most_rows: int
     note: str
+
+    @property
+    def strategy(self) -> Mapping[str, Any]:
+        """See above."""
+        ...
 
     def prefill(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], watch: Watch

@@ -14,6 +14,6 @@ class Autoregressive(Strategy):
 
     kind: Literal["autoregressive"] = "autoregressive"
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """One token a step, always."""
         return plain_law()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from models import catalog
-from models.acceptance import Acceptance, Law
+from models import acceptance_file, catalog
+from models.acceptance import Acceptance, Law, drafts_recorded, replay_law
 from models.engine import Engine
 from models.schema import Dtype, Frozen, KvDtype, ModelError
-from models.strict_yaml import Label
+from models.strict_yaml import Label, dotted
 from models.transformer import Transformer
 
 
@@ -131,7 +132,7 @@ class Strategy(Frozen):
 
     def varies_width(self, engine: Engine) -> bool:
         """Whether the query tokens of a sequence change from step to step."""
-        return False
+        return drafts_recorded(self.resolved_acceptance())
 
     def check(self, target: Transformer, tp: int) -> None:
         """Refuse a target this strategy cannot serve.
@@ -157,7 +158,22 @@ class Strategy(Frozen):
         return 0.0, 0.0
 
     def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
-        """Distribution of the tokens a step emits, by domain."""
+        """Distribution of the tokens a step emits, by domain.
+
+        Raises
+        ------
+        ModelError
+            Acceptance that does not fit the strategy, or is stated for other domains.
+        InputError
+            An acceptance file that is wrong.
+        """
+        acceptance = self.resolved_acceptance()
+        if acceptance is None or not acceptance.replay:
+            return self.drawn_law(engine, domains)
+        return replay_law(acceptance, self.depth, self.drafted, domains, self.varies_width(engine))
+
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+        """The law where steps are drawn, not replayed."""
         raise NotImplementedError
 
 
@@ -170,19 +186,62 @@ def acceptance_or_default(
     ------
     ModelError
         If the entry is unknown, or states the tau of another number of drafted tokens or levels.
+    InputError
+        If an acceptance file is wrong.
     """
     chosen = acceptance or Acceptance(catalog=entry, basis="assumed")
+    if chosen.file is not None or chosen.by_domain:
+        chosen = _with_entries(chosen, strategy)
     if chosen.catalog is not None:
         try:
             shape = catalog.entry("acceptance", chosen.catalog).get("shape")
         except ModelError as error:
             raise ModelError(str(error), "acceptance.catalog") from None
-        here = {"drafted": strategy.drafted, "depth": strategy.depth}
-        if shape is not None and shape != here:
-            raise ModelError(
-                f"'{chosen.catalog}' is the tau of {shape['drafted']} drafted tokens in "
-                f"{shape['depth']} levels, got {here['drafted']} in {here['depth']}; state the "
-                "acceptance of this shape",
-                "acceptance",
-            )
+        _check_shape(chosen.catalog, shape, strategy)
     return chosen
+
+
+def _check_shape(name: str, shape: Mapping[str, int] | None, strategy: Strategy) -> None:
+    """Refuse figures measured with another number of drafted tokens or levels."""
+    here = {"drafted": strategy.drafted, "depth": strategy.depth}
+    if shape is not None and shape != here:
+        raise ModelError(
+            f"'{name}' is the tau of {shape['drafted']} drafted tokens in {shape['depth']} levels, "
+            f"got {here['drafted']} in {here['depth']}; state the acceptance of this shape",
+            "acceptance",
+        )
+
+
+def _with_entries(block: Acceptance, strategy: Strategy) -> Acceptance:
+    """The block with the entries of its files named, those of its domains included."""
+    domains = {name: _with_entries(one, strategy) for name, one in block.by_domain.items()}
+    block = block.model_copy(update={"by_domain": domains})
+    if block.file is None:
+        return block
+    file = acceptance_file.read(block.file)
+    name = file.named(block.entry, strategy.kind)
+    entry = file.entries[name]
+    shape = entry.shape.model_dump() if entry.shape is not None else None
+    if block.replay:
+        shape = _recorded_shape(name, entry, strategy)
+    _check_shape(name, shape, strategy)
+    return block.model_copy(update={"entry": name})
+
+
+def _recorded_shape(name: str, entry: acceptance_file.Entry, strategy: Strategy) -> dict[str, int]:
+    """Shape of a recorded strategy, which must be of the same kind."""
+    if entry.kind != strategy.kind:
+        raise ModelError(
+            f"entry '{name}' recorded a strategy of kind {entry.kind}, got {strategy.kind}",
+            "acceptance.entry",
+        )
+    try:
+        ran = type(strategy).model_validate(entry.strategy)
+    except ValidationError as error:
+        what = error.errors()[0]
+        raise ModelError(
+            f"entry '{name}' recorded no strategy of kind {entry.kind}: "
+            f"{dotted(what['loc'])}: {what['msg']}",
+            "acceptance.entry",
+        ) from None
+    return {"drafted": ran.drafted, "depth": ran.depth}

@@ -86,6 +86,6 @@ class DraftModel(Strategy):
         """A published figure of a small draft when none is given."""
         return acceptance_or_default(self.acceptance, "draft_vicuna_68m_vicuna_13b", self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Chain acceptance."""
         return chain_law(self.resolved_acceptance(), self.k, domains)

@@ -99,7 +99,7 @@ class Eagle(Strategy):
         entry = "eagle_llama31_8b" if self.paths is None else "eagle_vicuna_13b"
         return acceptance_or_default(self.acceptance, entry, self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Chain or tree acceptance."""
         if self.paths is None:
             return chain_law(self.resolved_acceptance(), self.k, domains)

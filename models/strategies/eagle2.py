@@ -89,6 +89,6 @@ class Eagle2(Strategy):
         """The published tau of the reference tree when none is given."""
         return acceptance_or_default(self.acceptance, "eagle2_llama31_8b_mtbench", self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Tau of the dynamic tree, spread over its levels at one rate."""
         return chain_law(self.resolved_acceptance(), self.depth, domains)

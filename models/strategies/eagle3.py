@@ -80,6 +80,6 @@ class Eagle3(Strategy):
         entry = "eagle3_llama31_8b_mtbench" if chain else "eagle3_llama33_70b_mtbench"
         return acceptance_or_default(self.acceptance, entry, self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Chain acceptance, or tau of the dynamic tree spread over its levels at one rate."""
         return chain_law(self.resolved_acceptance(), self.depth, domains)

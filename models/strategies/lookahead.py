@@ -46,13 +46,13 @@ class Lookahead(Strategy):
 
     def varies_width(self, engine: Engine) -> bool:
         """The pool may hold fewer guesses than G."""
-        return self.found_share < 1
+        return self.found_share < 1 or super().varies_width(engine)
 
     def resolved_acceptance(self) -> Acceptance:
         """The published tau on Vicuna-7B when none is given."""
         return acceptance_or_default(self.acceptance, "lookahead_vicuna_7b", self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """The paper's acceptance of G guesses."""
         return lookahead_law(
             self.resolved_acceptance(),

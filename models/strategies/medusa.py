@@ -75,6 +75,6 @@ class Medusa(Strategy):
         """Head accuracies of Medusa-1 on Vicuna-7B when none are given."""
         return acceptance_or_default(self.acceptance, "medusa1_vicuna_7b_mtbench", self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Tree acceptance from head accuracies."""
         return tree_law(self.resolved_acceptance(), self.paths, domains)

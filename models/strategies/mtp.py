@@ -68,6 +68,6 @@ class Mtp(Strategy):
         """A published MTP run when none is given."""
         return acceptance_or_default(self.acceptance, "mtp_gsm8k", self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Chain acceptance."""
         return chain_law(self.resolved_acceptance(), self.k, domains)

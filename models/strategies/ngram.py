@@ -46,7 +46,7 @@ class Ngram(Strategy):
         """Published traces when none is given."""
         return acceptance_or_default(self.acceptance, "ngram_llama31_8b", self)
 
-    def law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
+    def drawn_law(self, engine: Engine, domains: tuple[str, ...]) -> Law:
         """Bimodal acceptance: no match, or a match that tends to persist."""
         return ngram_law(
             self.resolved_acceptance(), self.k, domains, full_width=engine.ngram_full_width

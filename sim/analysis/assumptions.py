@@ -14,7 +14,7 @@ from sim.scenario.overrides import canonical
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
 
-STATED = ("tau", "tau_at_k", "at_k", "alpha", "alpha_by_pos", "match_rate")
+STATED = ("tau", "tau_at_k", "at_k", "alpha", "alpha_by_pos", "match_rate", "file", "entry")
 OWN = "file of the user's own"
 
 

@@ -55,7 +55,7 @@ class Intake:
     def _drawn(self, first: int, last: int) -> Iterator[Request | str]:
         rows, ids = self._requests, np.arange(first, last)
         prompt, output = rows.prompt_tokens[first:last], rows.output_tokens[first:last]
-        paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last])
+        paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last], prompt)
         flat = flat_path(paths, prompt, self._rules, self._drafted)
         columns = zip(
             self._refused(prompt, output).tolist(),

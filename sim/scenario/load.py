@@ -222,11 +222,28 @@ def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
         name = _at(data, place)
         if isinstance(name, str) and _is_file(name, section):
             data = replaced(data, place, str((folder / name).resolve()))
+    for place in _acceptance_files(strategies):
+        name = _at(data, place)
+        if name and "\0" not in name:
+            data = replaced(data, place, str((folder / name).resolve()))
     arrivals = _at(data, ("workload", "arrivals"))
     trace = _at(arrivals, ("file",))
     if isinstance(trace, str) and trace and "\0" not in trace and arrivals.get("kind") == "trace":
         data = replaced(data, ("workload", "arrivals", "file"), str((folder / trace).resolve()))
     return data
+
+
+def _acceptance_files(strategies: Any) -> Iterator[tuple[str | int, ...]]:
+    """Where strategies name an acceptance file, for all domains or for one."""
+    for index in range(len(strategies)) if isinstance(strategies, list) else ():
+        whole = (index, "acceptance")
+        domains = _at(strategies, (*whole, "by_domain"))
+        names = (
+            [name for name in domains if isinstance(name, str)] if isinstance(domains, dict) else []
+        )
+        for place in (whole, *((*whole, "by_domain", name) for name in names)):
+            if isinstance(_at(strategies, (*place, "file")), str):
+                yield ("strategies", *place, "file")
 
 
 def _at(data: Any, place: tuple[str | int, ...]) -> Any:

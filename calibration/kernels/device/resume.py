@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from calibration.json_lines import append_line, differing, read_lines
 from calibration.kernels.device.sweep import Shape
 from calibration.kernels.device.timing import NoisyError, Timing
 from models.schema import ModelError
@@ -65,30 +66,24 @@ class Partial:
 
     def _read(self, run: Mapping[str, Any]) -> None:
         """Take over the lines of a run like this one; a last line cut short is left out."""
-        if not self.path.exists() or not self.path.stat().st_size:
-            return
         try:
-            lines = self.path.read_text("utf-8").split("\n")
-            before = dict(json.loads(lines[0]))
-            found = [Timed(**json.loads(line)) for line in lines[1:-1]]
+            before, *lines = read_lines(self.path) or [dict[str, Any]()]
+            found = [Timed(**line) for line in lines]
         except (ValueError, TypeError):
             message = "holds no timed kernels that can be read; remove it to start anew"
             raise InputError(str(self.path), None, "", message) from None
         if found and before != dict(run):
             message = (
-                f"{len(found)} kernels of another run are kept there ({_differing(before, run)}); "
+                f"{len(found)} kernels of another run are kept there ({differing(before, run)}); "
                 "give the same options to go on with it, or remove it to start anew"
             )
             raise InputError(str(self.path), None, "", message)
         self.timed = {one.shape: one for one in found if not one.flag}
-        if lines[-1]:
-            self.path.write_text("\n".join([*lines[:-1], ""]), "utf-8")
 
     def append(self, timed: Timed) -> None:
         """Keep one kernel; it is on disk when this returns."""
         self.timed[timed.shape] = timed
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(timed._asdict()) + "\n")
+        append_line(self.path, timed._asdict())
 
     def of(self, shapes: list[Shape]) -> list[tuple[Shape, Timed]]:
         """Those of these shapes that have a time, in their order."""
@@ -189,17 +184,6 @@ def enough_time(left: int, partial: Path) -> Iterator[None]:
             f"in {partial}, {left} are left: run the same command again to go on",
             "--budget-s",
         ) from error
-
-
-def _differing(before: Mapping[str, Any], run: Mapping[str, Any]) -> str:
-    """What the two runs do not share, by name and with both values."""
-    said = []
-    for key in run:
-        old, new = before.get(key), run[key]
-        if old != new:
-            both = [one.get("name", one) if isinstance(one, dict) else one for one in (old, new)]
-            said.append(f"{key}: {both[0]}, now {both[1]}")
-    return "; ".join(said) or "other options"
 
 
 def _tried(shape: Shape, timer: Callable[[Shape], Timing]) -> Timed:

@@ -1,0 +1,1 @@
+"""From recorded acceptance of real decoding runs to an acceptance file."""

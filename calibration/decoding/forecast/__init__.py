@@ -1,0 +1,1 @@
+"""Recorded decoding runs predicted by the simulator, from kernels timed one by one."""
