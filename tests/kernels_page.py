@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from pages import Lines, replaced, table
 
 from calibration.kernels import command, output, panels
 from calibration.kernels.fits.held_out import RANGES, Score
@@ -32,8 +33,6 @@ BACKENDS: tuple[Backend, ...] = ("roofline", "auto", "table")
 DRAWN = "h100_sxm"
 """The device whose pictures and forms the page shows in full."""
 
-Lines = Iterator[str]
-
 
 def main() -> None:
     """Fit every shipped profile again and write what the page shows of it."""
@@ -53,22 +52,6 @@ def main() -> None:
         text = replaced(text, name, lines)
     PAGE.write_text(text, "utf-8")
     draw(fitted[DRAWN])
-
-
-def replaced(text: str, name: str, lines: Lines) -> str:
-    """Text with what stands between the marks of a name replaced."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
-    assert pattern.search(text), name
-    return pattern.sub(lambda _: begin + "".join(f"{line}\n" for line in lines) + end, text)
-
-
-def table(header: Sequence[str], rows: Iterator[Sequence[str]]) -> Lines:
-    """Lines of a Markdown table."""
-    yield f"| {' | '.join(header)} |"
-    yield "|---" * len(header) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
 
 
 def timed(fitted: dict[str, command.Fitted]) -> Lines:

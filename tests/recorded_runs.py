@@ -22,8 +22,8 @@ from sim.tables import COUNT, REQUESTS, SECONDS, STEPS, field, to_arrow, write_p
 
 TARGET = "smollm2-135m"
 CONSTANTS = {
-    "host_plain.per_step_us": 200.0,
-    "host_speculative.per_step_us": 80.0,
+    "host_plain.per_step_us": 800.0,
+    "host_speculative.per_step_us": 680.0,
     "sampling_us": 120.0,
     "request_us": 2500.0,
 }

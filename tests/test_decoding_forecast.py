@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
@@ -17,12 +19,15 @@ from calibration.decoding.forecast.command import Comparison, compare
 from calibration.decoding.forecast.recorded import read
 from calibration.validation import own_cases, predict
 from models import acceptance_file
+from models.acceptance_file import Recorded
+from models.replay import ReplayLaw, records_of
 from models.schema import ModelError
 from models.strict_yaml import InputError
 from sim import experiment
 from sim.scenario.load import load_scenario
 from sim.scenario.workload import generate
 
+RECORDS = Recorded(accepted=("2 0", "0 1 1", "1 0"))
 LABELS = ("autoregressive", "ngram", "draft_model", "medusa")
 
 
@@ -213,3 +218,27 @@ def test_runs_without_a_strategy_to_forecast_are_refused(broken: Path):
     file.write_text(text, "utf-8")
     with pytest.raises(ModelError, match=r"no strategy of .* can be forecast .*no such entry"):
         compare(broken, str(PROFILE), file)
+
+
+def test_a_strategy_that_has_not_answered_every_prompt_has_no_speedup_there(broken: Path):
+    path = broken / "requests.parquet"
+    frame = pq.read_table(path).to_pandas()
+    last = (frame["strategy"] == "medusa") & (frame["id"] == frame["id"].max())
+    frame = frame[~last].astype({"strategy": str, "stream": str})
+    pq.write_table(pq.read_table(path).schema.empty_table().from_pandas(frame), path)
+    made = compare(broken, str(PROFILE), broken.parent / "acceptance.yaml")
+    rows = made.runs.set_index(["strategy", "domain"])
+    assert rows.loc[("medusa", "code"), "measured_speedup"] > 1
+    assert pd.isna(rows.loc[("medusa", "prose"), "measured_speedup"])
+    assert rows.loc[("medusa", "prose"), "requests"] == EACH - 1
+    cases = {case.name: case.measured for case in own_cases.read(made.files[1])}
+    assert "speedup" in cases["medusa code"] and "speedup" not in cases["medusa prose"]
+
+
+def test_request_i_repeats_record_i_and_begins_anew_after_the_last():
+    law = ReplayLaw(2, (2.0,), 0.0, "validated", records_of([RECORDS], 2), varies=False)
+    ids = np.arange(5)
+    tokens = np.array([4, 5, 3, 4, 5])
+    paths = law.paths(7, ids, tokens, 0 * ids)
+    steps = [paths.accepted[a:b].tolist() for a, b in pairwise(paths.offsets)]
+    assert steps == [[2, 0], [0, 1, 1], [1, 0], [2, 0], [0, 1, 1]]

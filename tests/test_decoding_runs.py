@@ -19,6 +19,7 @@ from sim.tables import read_parquet
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("calibrate_declared")]
 
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     return save_tiny(tmp_path_factory.mktemp("model") / "tiny")

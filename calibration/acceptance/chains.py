@@ -13,6 +13,7 @@ from calibration.acceptance.likelihood import (
     outcomes,
 )
 from calibration.acceptance.maximum import (
+    LEAST_SPREAD,
     LOGIT_SD,
     MEMORY_POWER,
     SLOPE_SD,
@@ -21,6 +22,7 @@ from calibration.acceptance.maximum import (
     Objective,
     maximum,
     normal_prior,
+    spread_prior,
 )
 from calibration.acceptance.nodes import passage_nodes, request_nodes
 from calibration.acceptance.trace import Trace
@@ -42,8 +44,8 @@ _E, _E_WEIGHTS = passage_nodes(PASSAGE_POINTS)
 def fit_levels(trace: Trace, depth: int, chain: bool) -> Fit:
     """Fit the law of chains and trees to one domain by maximum likelihood with weak priors.
 
-    Priors (assumptions, see ``maximum``): logits normal(0, 4), spreads half-normal(1), context
-    slope normal(0, 0.3), step memory proportional to ``m (1 - m)``.
+    Priors (assumptions, see ``maximum``): logits normal(0, 4); spreads half-normal(1), that
+    between requests times itself; context slope normal(0, 0.3); step memory ``m (1 - m)``.
 
     Parameters
     ----------
@@ -104,7 +106,8 @@ def _posterior(data: Outcomes, levels: Levels) -> Objective:
         value, slope = log_likelihood(data, at, flat if no_passages else levels)
         priors = [
             normal_prior(at.logits, LOGIT_SD),
-            normal_prior(vector[-4:-2], SPREAD_SD),
+            spread_prior(at.spread),
+            normal_prior(vector[-3:-2], SPREAD_SD),
             _memory_prior(at.step_memory),
             normal_prior(vector[-1:], SLOPE_SD),
         ]
@@ -130,7 +133,7 @@ def _best_start(objective: Objective, start: Floats) -> Floats:
 def _maximum(objective: Objective, start: Floats, free: int, slope: bool | None = None) -> Maximum:
     """With the first ``free`` of spread, step spread, memory and slope; the rest stays put."""
     n = start.size - 4
-    lower = np.array([*[-FAR_LOGIT] * n, 0.0, 0.0, MEMORY_RANGE[0], -FAR_SLOPE])
+    lower = np.array([*[-FAR_LOGIT] * n, LEAST_SPREAD, 0.0, MEMORY_RANGE[0], -FAR_SLOPE])
     upper = np.array([*[FAR_LOGIT] * n, FAR_SPREAD, FAR_SPREAD, MEMORY_RANGE[1], FAR_SLOPE])
     held = np.arange(start.size) >= n + free
     if slope:

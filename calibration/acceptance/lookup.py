@@ -8,11 +8,12 @@ import numpy as np
 
 from calibration.acceptance.fit import Fit, Stated
 from calibration.acceptance.maximum import (
+    LEAST_SPREAD,
     LOGIT_SD,
-    SPREAD_SD,
     Objective,
     maximum,
     normal_prior,
+    spread_prior,
 )
 from calibration.acceptance.nodes import request_nodes
 from calibration.acceptance.trace import Trace
@@ -42,7 +43,8 @@ def fit_lookup(trace: Trace, depth: int) -> Fit:
     """Fit the law of n-gram lookup to one domain by maximum likelihood with weak priors.
 
     Given a request's level all it shows is independent, so the likelihood is a product; the match
-    of a request's first step is taken as given. Priors: logits normal(0, 4), spread half-normal(1).
+    of a request's first step is taken as given. Priors (assumptions, see ``maximum``): logits
+    normal(0, 4), spread half-normal(1) times itself.
 
     Parameters
     ----------
@@ -56,7 +58,7 @@ def fit_lookup(trace: Trace, depth: int) -> Fit:
     seen = tried.happened.sum(0), (tried.happened + tried.failed).sum(0)
     start = np.append(logit((seen[0] + 0.5) / (seen[1] + 1.0)), 0.3)
     upper = np.array([*[FAR_LOGIT] * (start.size - 1), FAR_SPREAD])
-    lower = np.array([*[-FAR_LOGIT] * (start.size - 1), 0.0])
+    lower = np.array([*[-FAR_LOGIT] * (start.size - 1), LEAST_SPREAD])
     assumed: tuple[str, ...] = ()
     if seen[1][1] == 0:
         assumed += ("match_stay",)
@@ -101,7 +103,7 @@ def _posterior(tried: Tried) -> Objective:
         by_level = levels.T @ tried.happened * np.exp(fails)
         by_level -= levels.T @ tried.failed * np.exp(happens)
         slope = np.append(by_level.sum(0), float(_Z @ by_level.sum(1)))
-        priors = normal_prior(vector[:-1], LOGIT_SD), normal_prior(vector[-1:], SPREAD_SD)
+        priors = normal_prior(vector[:-1], LOGIT_SD), spread_prior(float(vector[-1]))
         value = float(each.sum()) + sum(prior for prior, _ in priors)
         return value, slope + np.concatenate([own for _, own in priors])
 

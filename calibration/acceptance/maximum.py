@@ -18,10 +18,13 @@ LOGIT_SD = 4.0
 """Prior of every logit: normal around 0. A rate of a few percent to 98 % is moved by less than a
 third of one observation."""
 SPREAD_SD = 1.0
-"""Prior of spreads: half-normal. Ten times the least spread of public traces, three times the
-usual one."""
+"""Prior of spreads: half-normal, three times the usual spread of public traces. That between
+requests has a factor ``spread`` besides (Chung et al., Psychometrika 78, 2013): a few requests that
+happen to agree would else be taken for a population without any spread."""
 SLOPE_SD = 0.3
 """Prior of the context slope: normal around 0 [logit an octave]."""
+LEAST_SPREAD = 0.01
+"""Between requests, where the likelihood is taken."""
 MEMORY_POWER = 1.0
 """Prior of the step memory: (m (1 - m)) to this power, which keeps it off 0 and 1."""
 
@@ -79,6 +82,12 @@ def _with_errors(objective: Objective, at: Floats, inside: NDArray[np.bool_]) ->
         return Maximum(at, covariance, np.zeros_like(inside))
     covariance[np.ix_(places, places)] = np.linalg.inv(hessian)
     return Maximum(at, covariance, inside)
+
+
+def spread_prior(spread: float) -> tuple[float, Floats]:
+    """Of the spread between requests: log density up to a constant, and its gradient."""
+    value = np.log(spread) - 0.5 * spread**2 / SPREAD_SD**2
+    return float(value), np.array([1.0 / spread - spread / SPREAD_SD**2])
 
 
 def normal_prior(values: Floats, sd: float) -> tuple[float, Floats]:

@@ -81,7 +81,7 @@ def read(runs: Path, given: Sequence[str] = ()) -> Runs:
     if not strategies:
         raise InputError(str(path), None, "strategy", "has no strategy that drafts and is known")
     unknown = tuple(label for label in traces if label not in known)
-    date = str(about.get("date") or datetime.date.fromtimestamp(path.stat().st_mtime))[:10]
+    date = _date(about, path)
     words = (str(about.get(key) or "unknown") for key in ("target", "machine"))
     target, machine = words
     return Runs(path, traces, known, strategies, unknown, target, date, machine)
@@ -173,6 +173,18 @@ def _about(path: Path) -> dict[str, Any]:
     if not isinstance(strategies, dict) or not all(map(_kind, strategies.values())):
         raise InputError(str(path), None, "strategies", "must name the kind of every strategy")
     return dict(about)
+
+
+def _date(about: Mapping[str, Any], table: Path) -> str:
+    """Day of the runs; that of the table where nothing says it."""
+    said = about.get("date")
+    if said is None:
+        return datetime.date.fromtimestamp(table.stat().st_mtime).isoformat()
+    try:
+        return datetime.date.fromisoformat(str(said)[:10]).isoformat()
+    except ValueError:
+        where, got = str(table.with_name(ABOUT)), one_line(str(said))
+        raise InputError(where, None, "date", f"must be as in 2026-01-31, got '{got}'") from None
 
 
 def _given(text: str) -> tuple[str, dict[str, Any]]:

@@ -64,12 +64,13 @@ def decode(
     stop = interrupts.Stop()
     with interrupts.leaving_at_once():
         from calibration.decoding import command, report
+        from calibration.decoding.asked import Options
         from calibration.decoding.strategies import Knobs
         from sim import progress
         from sim.output import to_json
 
         knobs = Knobs(k, _tree(tree), _three(lookahead), temperature)
-        options = command.Options(
+        options = Options(
             *(out, model, which, prompts, device, heads, draft, knobs, per_domain),
             *(max_new_tokens, batch, dtype, threads, seed, profile),
         )

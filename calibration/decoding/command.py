@@ -111,17 +111,21 @@ def _decoders(
     import torch
 
     network = Network(target.model)
-    known = [own["costs"] for own in journal.strategies.values() if "costs" in own]
+    known = {
+        own["block"]["primary"]["kind"]: Costs(**own["costs"])
+        for own in journal.strategies.values()
+        if "costs" in own
+    }
     some = [one.tokens for one in next(iter(prompts.values()))[:COST_PROMPTS]]
 
     def measure(drafting: Decoder) -> Costs:
-        if known:
-            return Costs(**known[0])
+        if drafting.strategy["kind"] in known:
+            return known[drafting.strategy["kind"]]
         watch = Watch(clock_of(machine, torch))
         return measure_costs(Autoregressive(network), drafting, some, watch)
 
     parts = StoredParts(target, network, options.heads, options.draft, measure)
-    decoders = {}
+    decoders: dict[str, Decoder] = {}
     with machines.held(machine), torch.inference_mode():
         for label in labels:
             decoders[label] = make(label, network, parts, options.knobs)
@@ -235,7 +239,7 @@ def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options
     if kind.sampled:
         own["temperature"] = options.knobs.temperature
     if kind.streaming:
-        own["costs"] = parts.costs(decoder)._asdict()
+        own["costs"] = parts.costs_of(decoder.strategy["primary"]["kind"])._asdict()
     if kind.part:
         own[kind.part] = parts.digest(kind.part)
     given: dict[str, Any] = json.loads(json.dumps(own))

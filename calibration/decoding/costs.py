@@ -20,6 +20,7 @@ class Costs(NamedTuple):
     ----------
     step : float
         A step with drafts over one of plain decoding: it pays if it emits more tokens than this.
+        1 where nothing was drafted.
     draft : float
         A draft token over a verify pass.
     """
@@ -48,5 +49,7 @@ def measure_costs(
 
     before, after = steps(plain), steps(drafting)
     drafted = [step.times.total_s for step in after if step.rows[0].drafted]
+    if not drafted:
+        return Costs(1.0, 0.0)
     ratio = median(drafted) / median(step.times.total_s for step in before)
     return Costs(round(ratio, 3), round(measured_cost(after), 3))

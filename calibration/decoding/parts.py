@@ -31,7 +31,7 @@ class StoredParts:
     draft : str or None
         A folder of weights in place of the trained draft.
     measure : callable
-        A decoder -> what its drafts cost; asked once.
+        A decoder -> what its drafts cost; asked once for each kind.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class StoredParts:
         self._target, self._network = target, network
         self._folder, self._draft, self._measure = folder, draft, measure
         self._stored: Trained | None = None
-        self._costs: Costs | None = None
+        self._costs: dict[str, Costs] = {}
 
     def medusa(self) -> Any:
         """See `Parts`."""
@@ -63,9 +63,14 @@ class StoredParts:
 
     def costs(self, drafting: Decoder) -> Costs:
         """See `Parts`."""
-        if self._costs is None:
-            self._costs = self._measure(drafting)
-        return self._costs
+        kind = str(drafting.strategy["kind"])
+        if kind not in self._costs:
+            self._costs[kind] = self._measure(drafting)
+        return self._costs[kind]
+
+    def costs_of(self, kind: str) -> Costs:
+        """What drafts of a kind cost, measured before."""
+        return self._costs[kind]
 
     def digest(self, part: str) -> str:
         """Tells whether a part is the one an earlier run had."""

@@ -129,9 +129,9 @@ def _eagle(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
 
 def _adaptive(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
     from calibration.decoding.adaptive import Adaptive
-    from calibration.decoding.draft_model import DraftModel
+    from calibration.decoding.ngram import Ngram
 
-    inner = DraftModel(target, *_draft(parts, knobs))
+    inner = Ngram(target, knobs.k)
     return Adaptive(inner, parts.costs(inner).step)
 
 
@@ -151,7 +151,7 @@ KINDS = {
     "lookahead": Kind(_lookahead),
     "ngram": Kind(_ngram),
     "eagle": Kind(_eagle, "eagle"),
-    "adaptive": Kind(_adaptive, "draft", streaming=True),
+    "adaptive": Kind(_adaptive, streaming=True),
     "dynamic_k": Kind(_dynamic_k, "draft", streaming=True),
 }
 """By label; ``all`` runs them in this order."""

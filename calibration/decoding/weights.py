@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import io
+import sys
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -113,16 +116,27 @@ def _load_model(folder: Path, file: str, dtype: str) -> Any:
         packed = transformers.GgufConfig(dequantize=True)
         how = {"gguf_file": file, "quantization_config": packed}
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype={"bf16": torch.bfloat16, "fp32": torch.float32}[dtype],
-            local_files_only=True,
-            **how,
-        )
+        with _bars_where_watched():
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype={"bf16": torch.bfloat16, "fp32": torch.float32}[dtype],
+                local_files_only=True,
+                **how,
+            )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"cannot load '{folder}': {reason}", "--model") from error
     return model.eval()
+
+
+@contextlib.contextmanager
+def _bars_where_watched() -> Iterator[None]:
+    """Unpacking weights draws a bar of its own, which belongs on terminals only."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield
 
 
 def _load_tokenizer(folder: Path, file: str) -> Any:

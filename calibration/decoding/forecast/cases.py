@@ -57,7 +57,7 @@ def _rows(recorded: Recorded, deployed: Deployed, chosen: Chosen) -> Iterator[di
                 "tpot_s.mean": f"{tpot_s:.6g}",
                 "ttft_s.mean": f"{own['ttft_s'].mean():.6g}",
             }
-            if label != BASELINE and plain["tpot_s"].mean() > 0:
+            if label != BASELINE and recorded.complete(label, domain):
                 row["speedup"] = f"{plain['tpot_s'].mean() / tpot_s:.6g}"
             yield row
 

@@ -71,6 +71,11 @@ class Recorded(NamedTuple):
         own = own[own["domain"] == domain] if domain else own
         return own.sort_values("id", kind="stable")
 
+    def complete(self, label: str, domain: str) -> bool:
+        """Whether a strategy has answered the prompts that plain decoding has."""
+        own, plain = (list(self.of(name, domain)["id"]) for name in (label, BASELINE))
+        return own == plain
+
 
 def read(folder: Path) -> Recorded:
     """Read the runs in a folder.

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from calibration.decoding.forecast import runs, steps
+from calibration.decoding.forecast.constants import ENGINE
 from calibration.decoding.forecast.recorded import BASELINE
 from calibration.validation.report import signed
+from models import catalog
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
 
 if TYPE_CHECKING:
@@ -95,7 +97,8 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
 
 
 def _note(comparison: Comparison) -> str:
-    host = comparison.constants["host_speculative.per_step_us"]
+    around = catalog.engine(ENGINE).draft_pass_us.value
+    host = comparison.constants["host_speculative.per_step_us"] - around
     choosing = comparison.constants["sampling_us"]
     left = "".join(
         f" Not forecast: {label}, {reason}." for label, reason in comparison.left_out.items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calibration.decoding.forecast.cases import overrides
@@ -29,7 +30,8 @@ def frame(
     DataFrame
         A row a strategy and domain: ``strategy``, ``domain``, ``requests``, and with the
         prefixes ``measured_``, ``replayed_`` (recorded acceptance) and ``fitted_`` (drawn from the
-        fit) ``tau``, ``tpot_s`` [s], ``ttft_s`` [s] and ``speedup`` over plain decoding.
+        fit) ``tau``, ``tpot_s`` [s], ``ttft_s`` [s] and ``speedup`` over plain decoding
+        (NaN where it has answered other prompts).
     """
     labels = (BASELINE, *chosen.blocks)
     pairs = [
@@ -54,7 +56,7 @@ def frame(
         column = f"fitted_{what}"
         found[column] = found.get(column, float("nan"))
         found.loc[plain, column] = found.loc[plain, f"replayed_{what}"]
-    return _with_speedups(found)
+    return _with_speedups(recorded, found)
 
 
 def _measured(recorded: Recorded, label: str, domain: str) -> Iterator[tuple[str, Any]]:
@@ -83,13 +85,15 @@ def _predicted(
     yield f"{name}_ttft_s", row["ttft_s"]["mean"]
 
 
-def _with_speedups(found: pd.DataFrame) -> pd.DataFrame:
+def _with_speedups(recorded: Recorded, found: pd.DataFrame) -> pd.DataFrame:
     """Plain decoding of the same prompts, at its own lengths, over each strategy."""
     plain = found[found["strategy"] == BASELINE].set_index("domain")
+    pairs = zip(found["strategy"], found["domain"], strict=True)
+    told = np.array([label != BASELINE and recorded.complete(label, d) for label, d in pairs])
     for name in ("measured", "replayed", "fitted"):
         column = f"{name}_tpot_s"
         base = found["domain"].map(plain[column])
-        found[f"{name}_speedup"] = (base / found[column]).where(found["strategy"] != BASELINE)
+        found[f"{name}_speedup"] = (base / found[column]).where(told)
     return found
 
 

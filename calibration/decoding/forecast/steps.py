@@ -60,10 +60,12 @@ def forecast(time: StepTime, context: int, width: int) -> Forecast:
     whole = time.mixed(1, context, width, width * context)
     draft = time.draft_s(1, width, context, width * context, 0.0)
     host = time.host_s(1, width - 1)
-    # The arg-max of every verified row is in the price of the LM head, choosing in the host's.
-    chosen = engine.sampling_us.value * US
+    # The arg-max of every verified row is in the price of the LM head, choosing in the host's, and
+    # so is what a pass takes besides its layers.
+    chosen, around = engine.sampling_us.value * US, engine.draft_pass_us.value * US
     best = width * argmax_s(time.deployed.kernels, target.vocab)
-    return Forecast(draft, whole - draft - host - best, best + chosen, host - chosen)
+    verify = whole - draft - host - best + around
+    return Forecast(draft, verify, best + chosen, host - chosen - around)
 
 
 def cells(steps: pd.DataFrame) -> pd.DataFrame:
