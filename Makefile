@@ -9,7 +9,10 @@ EXTRAS     := .venv-extras
 EXTRAS_BIN := $(EXTRAS)/bin
 EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record clean
+RECORD    := tests/measured/decoding
+CALIBRATE := $(EXTRAS_BIN)/python -m sim calibrate
+
+.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -45,6 +48,16 @@ validation: $(VENV)/.installed  ## docs/validation.md, its pictures, and the err
 
 cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, for tests/measured
 	PYTHONPATH=. $(EXTRAS_BIN)/python tests/record_cpu.py
+
+decoding-record: $(EXTRAS)/.installed  ## decode by every strategy on this CPU, for tests/measured: over an hour
+	$(CALIBRATE) train-heads --heads 4 --threads 2 --out $(RECORD)/heads
+	$(CALIBRATE) device --device cpu --out $(RECORD)/cpu.yaml
+	$(CALIBRATE) decode --heads $(RECORD)/heads --out $(RECORD)/runs
+	$(CALIBRATE) decode --heads $(RECORD)/heads --out $(RECORD)/fp32 --dtype fp32 --per-domain 4 --max-new-tokens 32
+	cp $(RECORD)/fp32/run.json $(RECORD)/fp32.json
+
+decoding-page: $(VENV)/.installed  ## tables and pictures of docs/decoding.md, from that record
+	PYTHONPATH=. $(BIN)/python tests/decoding_page.py
 
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py

@@ -16,6 +16,7 @@ from calibration.decoding.decoder import Decoder, Watch
 from calibration.decoding.journal import FILE, Journal
 from calibration.decoding.network import Network
 from calibration.decoding.parts import StoredParts, fingerprint
+from calibration.decoding.places import block_seen_from, seen_from
 from calibration.decoding.plan import Encoded, plan, stream_of
 from calibration.decoding.run import Lengths, clock_of, run
 from calibration.decoding.strategies import ALL, KINDS, labels_of, make
@@ -218,7 +219,7 @@ def _common(options: Options, machine: Machine, target: weights.Target) -> dict[
 
     return {
         "model": target.name,
-        "transformer": target.transformer,
+        "transformer": seen_from(options.out, target.transformer, "transformers"),
         "weights": fingerprint(target.model),
         "dtype": target.dtype,
         "device": machine.device,
@@ -235,7 +236,7 @@ def _common(options: Options, machine: Machine, target: weights.Target) -> dict[
 def _settings(label: str, decoder: Decoder, parts: StoredParts, options: Options) -> dict[str, Any]:
     """What a strategy's prompts share, as JSON gives it back."""
     kind = KINDS[label]
-    own: dict[str, Any] = {"block": dict(decoder.strategy)}
+    own: dict[str, Any] = {"block": block_seen_from(options.out, dict(decoder.strategy))}
     if kind.sampled:
         own["temperature"] = options.knobs.temperature
     if kind.streaming:

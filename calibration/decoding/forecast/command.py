@@ -10,6 +10,7 @@ import pandas as pd
 
 from calibration.decoding.forecast import cases, constants, report, runs, scenario, steps
 from calibration.decoding.forecast.recorded import BASELINE, Recorded, read
+from calibration.decoding.places import seen_here
 from models import acceptance_file, catalog
 from models.kernels import Kernels
 from models.schema import ModelError
@@ -92,7 +93,7 @@ def compare(
         raise ModelError(f"no strategy of {folder} can be forecast ({why or 'none has run'})")
     device = device_of(Hardware(profile=profile))
     kernels = Kernels(device.accelerator, device.profile, device.table)
-    vocab = catalog.transformer(recorded.target).vocab
+    vocab = catalog.transformer(seen_here(folder, recorded.target)).vocab
     own = constants.of_runs(recorded, kernels, vocab)
     deployed = scenario.Deployed(profile, acceptance, own)
     files = (

@@ -33,7 +33,7 @@ class Recorded(NamedTuple):
     ----------
     folder : Path
     target : str
-        The model, as ``model.transformer`` names it.
+        The model, as ``model.transformer`` of a scenario in the folder names it.
     blocks : dict
         Label of a strategy -> its block in a scenario, acceptance left out.
     requests : DataFrame

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from pydantic import ValidationError
 
 from calibration.decoding.forecast.constants import ENGINE
 from calibration.decoding.forecast.recorded import BASELINE, Recorded
-from models import catalog
+from calibration.decoding.places import seen_from
 from models.acceptance_file import AcceptanceFile
 from models.strategies import strategy_types
 from sim.scenario.dump import to_yaml
@@ -119,8 +118,8 @@ def document(
         strategy(recorded, deployed, label, block, replay) for label, block in chosen.blocks.items()
     ]
     return {
-        "hardware": {"profile": _seen_from(recorded.folder, deployed.profile, "profiles")},
-        "model": {"transformer": _seen_from(recorded.folder, recorded.target, "transformers")},
+        "hardware": {"profile": seen_from(recorded.folder, deployed.profile, "profiles")},
+        "model": {"transformer": recorded.target},
         "engine": {"name": ENGINE, "max_num_seqs": 1, "constants": dict(deployed.constants)},
         "workload": {
             "arrivals": {
@@ -146,13 +145,13 @@ def strategy(
     recorded: Recorded, deployed: Deployed, label: str, block: Mapping[str, Any], replay: bool
 ) -> dict[str, Any]:
     """Block of one strategy with its acceptance, files as seen from the folder of the runs."""
-    acceptance = {"file": _seen_from(recorded.folder, str(deployed.acceptance)), "entry": label}
-    draft = {}
-    if "draft" in block:
-        draft = {"draft": _seen_from(recorded.folder, str(block["draft"]), "transformers")}
+    acceptance = {"file": seen_from(recorded.folder, str(deployed.acceptance)), "entry": label}
     # A name of kind and numbers is made from the block; the label of the runs is shorter.
-    own = {**block, **draft, "label": label}
-    return {**own, "acceptance": acceptance | ({"replay": True} if replay else {})}
+    return {
+        **block,
+        "label": label,
+        "acceptance": acceptance | ({"replay": True} if replay else {}),
+    }
 
 
 def write(recorded: Recorded, deployed: Deployed, chosen: Chosen) -> Path:
@@ -188,16 +187,3 @@ def _write_trace(recorded: Recorded, label: str) -> None:
         columns = (own["prompt_tokens"], own["output_tokens"], own["domain"])
         for place, row in enumerate(zip(*columns, strict=True)):
             rows.writerow([place * gap, *row])
-
-
-def _seen_from(folder: Path, name: str, section: str = "") -> str:
-    """A file as the scenario in ``folder`` names it; a name of the catalogue as it is."""
-    if (section and name in catalog.names(section)) or not Path(name).exists():
-        return name
-    path, own = Path(name).resolve(), folder.resolve()
-    # What lies beside the runs moves with them.
-    if not path.is_relative_to(own.parent):
-        return str(path)
-    seen = os.path.relpath(path, own)
-    # A bare word would be looked up in the catalogue.
-    return seen if "/" in seen or "." in seen else f"./{seen}"
