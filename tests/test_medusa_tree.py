@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'torch'")
@@ -14,6 +16,8 @@ from tiny_llama import tiny_network
 
 from calibration.decoding.heads.modules import medusa_heads
 from calibration.decoding.medusa import DEFAULT_TREE, DraftTree, Medusa
+from calibration.decoding.strategies import Knobs, make
+from models.schema import ModelError
 from models.trees import checked_tree, make_tree, tree_depth
 
 pytestmark = pytest.mark.extras
@@ -114,6 +118,29 @@ def test_the_63_nodes_of_the_medusa_paper_decode_as_plain_decoding_does(network)
         run = generate(Medusa(network, medusa_heads(network, 4), tree), prompt, 12)
         assert run.tokens[0] == plain(network, prompt, 12)
         assert run.steps[0].rows[0].drafted == 63
+
+
+def test_the_usual_tree_is_cut_to_the_heads_there_are(network):
+    parts = SimpleNamespace(medusa=lambda: medusa_heads(network, 2))
+    decoder = make("medusa", network, parts, Knobs())
+    tree = [tuple(path) for path in decoder.strategy["tree"]]
+    assert tree == [path for path in DEFAULT_TREE if len(path) <= 2]
+    prompt = prompts_of(SIZE)[0]
+    assert generate(decoder, prompt, 12).tokens[0] == plain(network, prompt, 12)
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        (((0,), (0, 0), (0, 0, 0)), "a tree of depth 3 needs as many heads, got 2"),
+        (((0,), (999,)), f"a tree of 1000 guesses a head, got a vocabulary of {SIZE}"),
+    ],
+)
+def test_a_tree_that_these_heads_cannot_guess_names_its_option(network, tree, said):
+    parts = SimpleNamespace(medusa=lambda: medusa_heads(network, 2))
+    with pytest.raises(ModelError, match=said) as refused:
+        make("medusa", network, parts, Knobs(tree=tree))
+    assert refused.value.key == "--tree"
 
 
 def test_a_tree_deeper_than_there_are_heads_is_refused(network):

@@ -95,7 +95,7 @@ class Medusa(StreamDecoder):
     Raises
     ------
     ValueError
-        If there are too few heads.
+        If there are too few heads, or tokens to guess.
     """
 
     needs_states = True
@@ -106,11 +106,14 @@ class Medusa(StreamDecoder):
         count = len(heads.blocks)
         if tree_depth(tree) > count:
             raise ValueError(f"a tree of depth {tree_depth(tree)} needs as many heads, got {count}")
+        widest, words = max(tree_ranks(tree)), target.model.config.vocab_size
+        if widest > words:
+            raise ValueError(f"a tree of {widest} guesses a head, got a vocabulary of {words}")
         paths = [list(path) for path in tree]
         block = {"kind": "medusa", "heads": count, "tree": paths, "shared_lm_head": True}
         super().__init__(target, label, block)
         self._heads, self._tree = heads, DraftTree(tree)
-        self._widest = max(RANKS, *tree_ranks(tree))
+        self._widest = max(RANKS, widest)
 
     def step(self, watch: Watch) -> list[Row]:
         """See `Decoder.step`."""

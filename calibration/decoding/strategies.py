@@ -11,6 +11,7 @@ from calibration.decoding.costs import Costs
 from calibration.decoding.decoder import Decoder
 from calibration.decoding.network import Network
 from calibration.decoding.sampling import Sampling
+from models.schema import ModelError
 from models.strict_yaml import InputError
 from models.trees import Tree
 
@@ -106,7 +107,12 @@ def _draft(parts: Parts, knobs: Knobs) -> tuple[Network, int, str]:
 def _medusa(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
     from calibration.decoding.medusa import DEFAULT_TREE, Medusa
 
-    return Medusa(target, parts.medusa(), knobs.tree or DEFAULT_TREE)
+    heads = parts.medusa()
+    usual = tuple(path for path in DEFAULT_TREE if len(path) <= len(heads.blocks))
+    try:
+        return Medusa(target, heads, knobs.tree or usual)
+    except ValueError as error:
+        raise ModelError(str(error), "--tree") from error
 
 
 def _lookahead(target: Network, parts: Parts, knobs: Knobs) -> Decoder:
