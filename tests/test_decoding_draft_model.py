@@ -204,4 +204,4 @@ def test_its_block_is_one_a_scenario_takes():
 def test_a_draft_of_other_tokens_is_refused():
     with pytest.raises(ModelError, match=r"vocabulary of 19, the target has 17.*'other'") as bad:
         DraftModel(TARGET, tiny_network(vocab_size=19), 2, "other")
-    assert bad.value.key == "draft"
+    assert bad.value.key == "--draft"

@@ -36,7 +36,7 @@ class DraftModel:
     Raises
     ------
     ModelError
-        If the vocabularies differ; key ``draft``.
+        If the vocabularies differ; key ``--draft``.
     """
 
     most_rows = 1024
@@ -50,7 +50,7 @@ class DraftModel:
             raise ModelError(
                 f"a vocabulary of {other}, the target has {own}: drafts would not be the target's "
                 f"tokens, got '{name}'",
-                "draft",
+                "--draft",
             )
         self._target, self._draft, self._k = target, draft, k
         self._sampling = sampling or Sampling()
