@@ -139,9 +139,36 @@ def test_damaged_files_are_named(trained, network, tmp_path):
     (tmp_path / "medusa.safetensors").write_bytes((folder / "eagle.safetensors").read_bytes())
     with pytest.raises(InputError, match="does not hold the weights of this part"):
         store.load(tmp_path, network)
-    (tmp_path / "heads.json").write_text("{}")
-    with pytest.raises(InputError, match=r"heads\.json: parts: is missing"):
-        store.load(tmp_path, network)
+    for said, of in (
+        ("{}", "parts: is missing"),
+        ('{"parts": {}, "target": 5}', "parts: is missing"),
+        ('{"parts": {"medusa": 3}}', r"parts\.medusa: does not say its heads"),
+        ('{"parts": {"draft": {"layers": "two"}}}', r"parts\.draft: does not say its layers"),
+    ):
+        (tmp_path / "heads.json").write_text(said)
+        with pytest.raises(InputError, match=rf"heads\.json: {of}"):
+            store.load(tmp_path, network)
+
+
+def test_a_folder_of_another_target_names_the_option_it_came_from(trained, tmp_path):
+    folder, _ = trained
+    other = load(str(save_tiny(tmp_path / "other")), "fp32")
+    with pytest.raises(ModelError, match="another target: name") as refused:
+        command.train_on(other, Options(), folder, lambda *_: None)
+    assert refused.value.key == "--out"
+
+
+def test_damaged_weights_of_a_target_are_named(tmp_path):
+    folder = save_tiny(tmp_path / "other")
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 65}), "utf-8")
+    with pytest.raises(ModelError, match=r"cannot load '.*other'") as refused:
+        load(str(folder))
+    assert refused.value.key == "--model"
+    whole = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(whole[:1000])
+    with pytest.raises(ModelError, match=r"cannot load '.*other': Error while deserializing"):
+        load(str(folder))
 
 
 def test_finished_parts_are_not_trained_again(trained, options, monkeypatch):

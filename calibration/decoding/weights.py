@@ -110,6 +110,8 @@ def load_smollm2() -> Any:
 
 def _load_model(folder: Path, file: str, dtype: str) -> Any:
     torch, transformers = import_transformers()
+    from safetensors import SafetensorError
+
     how: dict[str, Any] = {}
     if file:
         # Packed weights would be unpacked again in every forward pass, where kernels for it exist.
@@ -123,7 +125,7 @@ def _load_model(folder: Path, file: str, dtype: str) -> Any:
                 local_files_only=True,
                 **how,
             )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"cannot load '{folder}': {reason}", "--model") from error
     return model.eval()

@@ -140,7 +140,7 @@ def train_on(
     network = Network(target.model.requires_grad_(False))
     facts = store.target_facts(network, target.name)
     info = store.read_info(folder)
-    store.check_target(folder, info, facts)
+    store.check_target(folder, info, facts, "--out")
     shapes = _shapes(options, network)
     missing = {
         part: shapes[part]

@@ -73,9 +73,16 @@ def read_info(folder: Path | str) -> dict[str, Any]:
         return {"parts": {}}
     except (OSError, ValueError) as error:
         raise InputError(str(file), None, "", f"cannot be read: {error}") from error
-    if not isinstance(info, dict) or not isinstance(info.get("parts"), dict):
+    parts = info.get("parts") if isinstance(info, dict) else None
+    if not isinstance(parts, dict) or not isinstance(info.get("target", {}), dict):
         raise InputError(str(file), None, "parts", "is missing: no file of trained parts")
-    return info
+    for part, size in (("medusa", "heads"), ("eagle", ""), ("draft", "layers")):
+        said = parts.get(part, {size: 1})
+        if not isinstance(said, dict) or (size and not isinstance(said.get(size), int)):
+            raise InputError(
+                str(file), None, f"parts.{part}", f"does not say its {size or 'shape'}"
+            )
+    return dict(info)
 
 
 def load(
@@ -117,20 +124,22 @@ def load(
     return Trained(found["medusa"], eagle, draft, info)
 
 
-def check_target(folder: Path | str, info: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def check_target(
+    folder: Path | str, info: Mapping[str, Any], facts: Mapping[str, Any], option: str = "--heads"
+) -> None:
     """Refuse parts of another target.
 
     Raises
     ------
     ModelError
-        With what differs; key ``--heads``.
+        With what differs; its key is the option that named the folder.
     """
     theirs = info.get("target", facts)
     for key, value in facts.items():
         if value and theirs.get(key) != value:
             raise ModelError(
                 f"'{folder}' was trained for another target: {key} {theirs.get(key)}, here {value}",
-                "--heads",
+                option,
             )
 
 
