@@ -87,3 +87,18 @@ def test_sessions_in_words() -> None:
         "sessions of ~4 turns, thinking ~10 s; 25 % sql 500 in / ~250 out; "
         "answers delay later turns"
     )
+
+
+@pytest.mark.parametrize(
+    ("transformer", "name"),
+    [
+        ("llama-3.1-8b", "llama-3.1-8b"),
+        ("/models/Llama-3.1-8B", "Llama-3.1-8B"),
+        ("../my model", "my model"),
+        ("/models/Llama-3.1-8B/config.json", "Llama-3.1-8B"),
+    ],
+)
+def test_a_model_of_ones_own_is_called_as_its_folder(transformer: str, name: str) -> None:
+    model = {"transformer": transformer, "weights": "bf16", "kv": "bf16", "tp": 1}
+    scenario = {"model": model, "hardware": {"gpu": "l40s"}, "engine": {"name": "vllm_0.15"}}
+    assert describe.deployment(scenario).startswith(f"{name} (bf16 weights")

@@ -30,9 +30,10 @@ def deployment(scenario: Scenario) -> str:
 
 
 def _name(transformer: str) -> str:
-    """A catalogue name as it is; of a config.json the folder that names the model."""
+    """A catalogue name as it is; of a config.json or its folder that folder's."""
     path = PurePath(transformer)
-    return transformer if len(path.parts) == 1 else path.with_suffix("").parent.name
+    folder = path.parent if path.suffix == ".json" else path
+    return transformer if len(path.parts) == 1 else folder.name
 
 
 def load(scenario: Scenario, trace: Mapping[str, Any] | None = None) -> str:
