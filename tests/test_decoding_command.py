@@ -11,11 +11,14 @@ from decoding_cases import DATE, LENGTHS, RUN, Counting, Ticking, prompts
 from device_cases import BOX
 
 from calibration.acceptance import runs
-from calibration.decoding import command
+from calibration.decoding import asked, command
+from calibration.decoding.asked import Options
 from calibration.decoding.journal import Journal
 from calibration.decoding.plan import plan
 from calibration.decoding.run import Lengths, run
 from calibration.decoding.strategies import KINDS, labels_of
+from models.schema import ModelError
+from models.strict_yaml import InputError
 from sim.tables import read_parquet
 
 pytestmark = pytest.mark.usefixtures("calibrate_declared")
@@ -52,6 +55,49 @@ def test_bad_options_are_refused_in_one_line(speccast, tmp_path, arguments, said
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_no_prompt_is_refused(speccast, tmp_path):
+    for entry, said in (
+        ({"domain": "all", "text": "hi"}, "domain: must not be 'all': all together"),
+        ({"domain": "mail", "text": "\ud800"}, "text: is no Unicode: surrogates not allowed"),
+    ):
+        file = tmp_path / "mine.jsonl"
+        file.write_text(json.dumps(entry) + "\n", "utf-8")
+        given = ("--prompts", file, "--out", tmp_path / "runs")
+        assert speccast("calibrate", "decode", *given) == (2, "", f"{file}:1: {said}\n")
+
+
+def test_a_forecast_needs_plain_decoding_of_this_run_or_an_earlier_one(tmp_path):
+    options = Options(tmp_path, profile="h100_sxm")
+    asked.check_baseline(options, {"autoregressive", "ngram"})
+    asked.check_baseline(options._replace(profile=None), {"ngram"})
+    with pytest.raises(InputError, match=r"^--profile: .*: add autoregressive to --strategies"):
+        asked.check_baseline(options, {"ngram"})
+
+
+def test_a_profile_of_another_device_is_said_to_be_one(tmp_path):
+    said = asked.other_device(Options(tmp_path, profile="h100_sxm"), BOX)
+    assert said == "--profile: of another device, h100_sxm; here is some_cpu_9000"
+    h100 = BOX._replace(name="NVIDIA H100 80GB HBM3")
+    assert asked.other_device(Options(tmp_path, profile="h100_sxm"), h100) == ""
+    assert asked.other_device(Options(tmp_path), BOX) == ""
+
+
+def test_what_was_measured_is_printed_before_a_forecast_that_fails(speccast, prepared, monkeypatch):
+    def forecast(*_):
+        raise ModelError("no strategy can be forecast")
+
+    later = prepared._replace(options=prepared.options._replace(profile="h100_sxm"))
+    monkeypatch.setattr(command, "prepare", lambda *_: later)
+    monkeypatch.setattr(command, "decode", decoding(later))
+    monkeypatch.setattr(command, "forecast", forecast)
+    given = ("--out", later.options.out, "--profile", "h100_sxm")
+    status, text, said = speccast("calibrate", "decode", *given)
+    assert status == 2
+    assert "draft_model" in text
+    assert said.startswith("wrote ")
+    assert said.endswith("no strategy can be forecast\n")
 
 
 def test_a_place_that_cannot_be_written_is_refused(speccast, tmp_path):

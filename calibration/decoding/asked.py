@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from calibration.decoding import prompts as texts
 from calibration.decoding import weights
+from calibration.decoding.measures import BASELINE
 from calibration.decoding.plan import Encoded
 from calibration.decoding.strategies import ALL, Knobs
+from calibration.kernels.device.accelerator import name_of
+from calibration.kernels.device.machine import Machine
 from models import catalog
 from models.schema import ModelError
 from models.strict_yaml import InputError
@@ -51,6 +54,26 @@ def check_profile(options: Options) -> None:
         catalog.profile(options.profile)
     except ModelError as error:
         raise ModelError(str(error), "--profile") from error
+
+
+def other_device(options: Options, machine: Machine) -> str:
+    """What to say where the profile is of a device other than the one at hand; else nothing."""
+    if options.profile is None:
+        return ""
+    theirs, here = catalog.profile(options.profile).device, name_of(machine)
+    return "" if theirs == here else f"--profile: of another device, {theirs}; here is {here}"
+
+
+def check_baseline(options: Options, labels: Collection[str]) -> None:
+    """Refuse to predict runs without plain decoding, before any is made.
+
+    Raises
+    ------
+    InputError
+    """
+    if options.profile is not None and BASELINE not in labels:
+        message = f"predicts beside plain decoding: add {BASELINE} to --strategies"
+        raise InputError("", None, "--profile", message)
 
 
 def encoded(options: Options, target: weights.Target) -> dict[str, list[Encoded]]:

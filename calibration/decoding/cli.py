@@ -84,6 +84,9 @@ def decode(
         _note(command.interruption(prepared))
     written = command.write(prepared)
     measured, streams = command.measured(prepared), command.streams(prepared)
+    if not as_json:
+        write_text(report.decode_report(prepared.title, measured, streams, *screen(width)))
+    _note(f"wrote {', '.join(str(path) for path in written)}")
     comparison = None
     if profile is not None and not interrupted:
         with progress.shown(quiet=False) as bar:
@@ -92,11 +95,11 @@ def decode(
         document = report.as_json(command.about(prepared), measured, streams)
         more = {} if comparison is None else {"forecast": comparison.as_json()}
         write_text(to_json(document | more))
-    else:
-        write_text(report.decode_report(prepared.title, measured, streams, *screen(width)))
-        if comparison is not None:
-            write_text("\n" + comparison.text(*screen(width)))
-    _note(f"wrote {', '.join(str(path) for path in written)}")
+    elif comparison is not None:
+        write_text("\n" + comparison.text(*screen(width)))
+    if comparison is not None:
+        made = (out / command.ACCEPTANCE, *comparison.files)
+        _note(f"wrote {', '.join(map(str, made))}")
     if interrupted:
         raise typer.Exit(stop.status)
 

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from calibration.decoding import measures, tables, weights
-from calibration.decoding.asked import Options, check_profile, encoded, texts_of
+from calibration.decoding.asked import (
+    Options,
+    check_baseline,
+    check_profile,
+    encoded,
+    other_device,
+    texts_of,
+)
 from calibration.decoding.autoregressive import Autoregressive
 from calibration.decoding.costs import Costs, measure_costs
 from calibration.decoding.decoder import Decoder, Watch
@@ -82,10 +89,14 @@ def prepare(options: Options, note: Note = silent) -> Prepared:
         note(f"--batch {options.batch}: only {', '.join(labels)}; others take one prompt at a time")
     weights.import_transformers()
     machine = _machine(options)
+    elsewhere = other_device(options, machine)
+    if elsewhere:
+        note(elsewhere)
     target = weights.load(options.model, options.dtype, options.device)
     prompts = encoded(options, target)
     common, today = _common(options, machine, target), datetime.date.today().isoformat()
     journal = Journal(options.out / FILE, common, today)
+    check_baseline(options, {*labels, *(key[0] for key in journal.keys)})
     journal.check(one for own in prompts.values() for one in own)
     decoders = _decoders(labels, options, machine, target, prompts, journal)
     if journal.done:

@@ -58,6 +58,9 @@ SHORTEST, LONGEST = 310, 640
 
 KEYS = ("domain", "text")
 
+EVERY = "all"
+"""What tables call all domains together."""
+
 
 class Prompt(NamedTuple):
     """A text to be continued, and what kind of text it is."""
@@ -137,6 +140,12 @@ def _own(path: str, number: int, line: str) -> Prompt:
             raise InputError(path, number, key, "must be a text that is not empty")
     if not entry["domain"].isidentifier():
         raise InputError(path, number, "domain", "must be a name of letters, digits and _")
+    if entry["domain"] == EVERY:
+        raise InputError(path, number, "domain", f"must not be '{EVERY}': all together")
+    try:
+        entry["text"].encode()
+    except UnicodeEncodeError as error:
+        raise InputError(path, number, "text", f"is no Unicode: {error.reason}") from None
     return Prompt(entry["domain"], entry["text"])
 
 

@@ -26,6 +26,12 @@ KNOWN = {
 PCIE_4_BYTES_PER_S = 32e9
 
 
+def name_of(machine: Machine) -> str:
+    """Name of a device in profiles: the catalogue's, or its own in lower case."""
+    plain = re.sub(r"\W+", "_", re.sub(r"\((R|TM)\)", "", machine.name)).strip("_").lower()
+    return KNOWN.get(machine.name, plain)
+
+
 def accelerator_of(machine: Machine, rows: pd.DataFrame) -> Accelerator:
     """Accelerator for the profile of a device.
 
@@ -48,10 +54,9 @@ def accelerator_of(machine: Machine, rows: pd.DataFrame) -> Accelerator:
     peak_flops = {kind: round(peak) for kind, peak in peaks.items() if peak is not None}
     if bandwidth is None or not peak_flops:
         raise RuntimeError("too little was timed to describe the device: no stream, or no GEMM")
-    name = re.sub(r"\W+", "_", re.sub(r"\((R|TM)\)", "", machine.name)).strip("_").lower()
     on_host = machine.device == "cpu"
     block = {
-        "name": name,
+        "name": name_of(machine),
         "title": f"{machine.name}, threads: {machine.threads}" if on_host else machine.name,
         "memory_bytes": machine.memory_bytes,
         "memory_bandwidth_bytes_per_s": round(bandwidth),
