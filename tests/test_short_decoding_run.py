@@ -33,7 +33,7 @@ def test_every_strategy_decodes_what_plain_decoding_does(speccast, tmp_path, mon
     }
     asked = write_prompts(tmp_path / "prompts.jsonl", **texts)
     given = ["--prompts", asked, "--heads", tmp_path / "heads", "--out", tmp_path / "runs"]
-    given += ["--dtype", "fp32", "--max-new-tokens", 10, "--threads", 2]
+    given += ["--dtype", "fp32", "--max-new-tokens", 8, "--threads", 2]
     status, _, said = speccast("calibrate", "decode", *given)
     assert status == 0, said
     about = json.loads((tmp_path / "runs" / "run.json").read_text("utf-8"))

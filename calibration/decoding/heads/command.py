@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.decoding.heads import modules, store
-from calibration.decoding.heads.corpus import Corpus, Example, Prompted
+from calibration.decoding.heads.corpus import Corpus, Example, Prompted, drop_states
 from calibration.decoding.heads.data import Vocabulary
-from calibration.decoding.heads.parts import PARTS, DraftPart, EaglePart, MedusaPart, Part
+from calibration.decoding.heads.parts import PARTS, DraftPart, EaglePart, MedusaPart
 from calibration.decoding.heads.train import Training
 from calibration.decoding.network import Network
 from calibration.decoding.prompts import DOMAINS, available, prompts
@@ -142,25 +142,42 @@ def train_on(
     info = store.read_info(folder)
     store.check_target(folder, info, facts)
     shapes = _shapes(options, network)
-    missing = [part for part in options.parts if not _finished(folder, info, part, shapes[part])]
-    if not missing:
-        return info
+    missing = {
+        part: shapes[part]
+        for part in options.parts
+        if not _finished(folder, info, part, shapes[part])
+    }
+    if missing:
+        info = _train_missing(target, network, options, folder, missing, on_progress)
+    if set(info["parts"]) == set(PARTS):
+        drop_states(folder / "corpus")
+    return info
+
+
+def _train_missing(
+    target: Target,
+    network: Network,
+    options: Options,
+    folder: Path,
+    missing: Mapping[str, dict[str, Any]],
+    on_progress: OnProgress,
+) -> dict[str, Any]:
+    facts, parts = store.target_facts(network, target.name), store.read_info(folder)["parts"]
     sizes = QUICK if options.quick else USUAL
     corpus = Corpus(folder / "corpus", {"target": facts, **sizes._asdict()})
     asked = _prompted(target, sizes)
     corpus.write(network, asked, sizes.new_tokens, target.stop_tokens, on_progress)
     examples = corpus.examples()
     words = Vocabulary(examples, target.model.get_output_embeddings().weight)
-    info = _about(options, facts, examples, sizes) | {"parts": dict(info["parts"])}
-    for part in missing:
-        made = _part(part, network, words, shapes[part], options.seed)
-        said = shapes[part] | _trained(part, made, examples, options, folder, on_progress)
+    info = _about(options, facts, examples, sizes) | {"parts": parts}
+    for part, shape in missing.items():
+        made = _part(part, network, words, shape, options.seed)
+        training = Training(made, examples, _file(folder, part), options.seed, shape)
+        said = shape | _trained(part, training, options, on_progress)
         store.save_part(folder, part, made)
         info["parts"][part] = said
         store.write_info(folder, info)
-        _checkpoint(folder, part).unlink()
-    if set(info["parts"]) == set(PARTS):
-        corpus.drop_states()
+        _file(folder, part).unlink()
     return info
 
 
@@ -254,18 +271,11 @@ def _part(
 
 
 def _trained(
-    name: str,
-    part: Part,
-    examples: Sequence[Example],
-    options: Options,
-    folder: Path,
-    on_progress: OnProgress,
+    part: str, training: Training, options: Options, on_progress: OnProgress
 ) -> dict[str, Any]:
-    training = Training(part, examples, _checkpoint(folder, name), options.seed)
-    on_progress(f"training {name}", training.state.step, training.steps)
-    state = training.run(
-        options.budget_s, lambda done, total: on_progress(f"training {name}", done, total)
-    )
+    label = f"training {part}"
+    on_progress(label, training.state.step, training.steps)
+    state = training.run(options.budget_s, lambda done, total: on_progress(label, done, total))
     return {
         "top1": training.accuracies(),
         "held_out_loss": state.best_loss,
@@ -277,5 +287,6 @@ def _trained(
     }
 
 
-def _checkpoint(folder: Path, part: str) -> Path:
+def _file(folder: Path, part: str) -> Path:
+    """Where a training is kept while it lasts."""
     return folder / "corpus" / f"{part}.training"

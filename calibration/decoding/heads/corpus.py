@@ -8,7 +8,7 @@ held out, one in `HELD_OUT` of each domain: none is on both sides.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,12 +140,15 @@ class Corpus:
         from safetensors.torch import save_file
 
         for index, first in enumerate(range(0, len(prompts), BATCH)):
-            if on_progress is not None:
-                on_progress("writing text", first, len(prompts))
             if index < len(self._batches):
                 continue
             batch = prompts[first : first + BATCH]
-            found = list(_continued(network, batch, new_tokens, stop_tokens))
+
+            def update(share: float, first: int = first, rows: int = len(batch)) -> None:
+                if on_progress is not None:
+                    on_progress("writing text", first + int(share * rows), len(prompts))
+
+            found = list(_continued(network, batch, new_tokens, stop_tokens, update))
             tensors = dict[str, Any]()
             for place, one in enumerate(found):
                 tensors |= {f"states.{place}": one.states, f"choices.{place}": one.choices}
@@ -155,22 +158,27 @@ class Corpus:
                 file.write(json.dumps(self._batches[-1]) + "\n")
 
     def examples(self) -> list[Example]:
-        """All sequences with their states, in the order of their prompts."""
+        """All sequences with their states, in the order of their prompts.
+
+        Raises
+        ------
+        InputError
+            If states were removed.
+        """
         from safetensors.torch import load_file
 
         found = []
         for index, batch in enumerate(self._batches):
-            tensors = load_file(self._states_file(index))
+            file = self._states_file(index)
+            if not file.exists():
+                message = f"has no hidden states any more; remove '{self.folder}' to start anew"
+                raise InputError(str(self.file), None, "", message)
+            tensors = load_file(file)
             found += [
                 Example(one, tensors[f"states.{place}"], tensors[f"choices.{place}"])
                 for place, one in enumerate(batch)
             ]
         return found
-
-    def drop_states(self) -> None:
-        """Remove the hidden states, once nothing is left to train; the text stays."""
-        for index in range(len(self._batches)):
-            self._states_file(index).unlink(missing_ok=True)
 
     @property
     def sequences(self) -> list[Written]:
@@ -181,11 +189,18 @@ class Corpus:
         return self.folder / f"states-{index:04d}.safetensors"
 
 
+def drop_states(folder: Path) -> None:
+    """Remove hidden states and what trainings left, once nothing is left to train."""
+    for file in (*folder.glob("states-*.safetensors"), *folder.glob("*.training")):
+        file.unlink()
+
+
 def _continued(
     network: Network,
     prompts: Sequence[Prompted],
     new_tokens: int,
     stop_tokens: Collection[int],
+    update: Callable[[float], None],
 ) -> Iterator[Example]:
     """Decode a batch greedily, hidden states kept."""
     torch, _ = import_transformers()
@@ -202,6 +217,7 @@ def _continued(
                 for place, index in enumerate(alive)
                 if len(texts[index]) < new_tokens and texts[index][-1] not in stop_tokens
             ]
+            update(max(map(len, texts)) / new_tokens)
             if not stay:
                 break
             if len(stay) < len(alive):

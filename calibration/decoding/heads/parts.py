@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from calibration.decoding.heads import modules
@@ -17,8 +17,8 @@ HEAD_DECAY = 0.8
 FEATURE_WEIGHT = 1.0
 """Of the distance of features against the cross entropy of tokens."""
 
-CHAIN = 4
-"""Steps of a chain of guesses that an EAGLE layer is scored on."""
+UNROLLED, CHAIN = 2, 4
+"""Steps of a chain of guesses that an EAGLE layer is trained on, and scored on."""
 
 
 class Pace(NamedTuple):
@@ -58,7 +58,7 @@ class Part(Protocol):
 class MedusaPart:
     """Medusa heads: head i at a place guesses the token i + 2 places after it."""
 
-    pace = Pace(rate=1e-3, passes=6)
+    pace = Pace(rate=1e-3, passes=5)
 
     def __init__(self, network: Network, words: Vocabulary, heads: int) -> None:
         self._network, self._words, self._heads = network, words, heads
@@ -101,7 +101,7 @@ class MedusaPart:
 class EaglePart:
     """An EAGLE layer: from feature i and token i + 1 to feature i + 1."""
 
-    pace = Pace(rate=5e-4, passes=6)
+    pace = Pace(rate=5e-4, passes=4)
     labels: ClassVar = [f"step {step + 1}" for step in range(CHAIN)]
 
     def __init__(self, network: Network, words: Vocabulary, seed: int) -> None:
@@ -114,34 +114,45 @@ class EaglePart:
         return dict(self.module.named_parameters())
 
     def loss(self, batch: Batch) -> Any:
-        """See `Part`."""
+        """See `Part`; of the first steps of a chain, as later guesses rest on guessed features."""
         import torch
 
-        guessed = self.module(self._embed(batch.tokens[:, 1:-1]), batch.states[:, :-1])
-        counted = batch.real[:, 1:]
-        guessed, features = guessed[counted], batch.states[:, 1:][counted]
-        distance = torch.nn.functional.smooth_l1_loss(guessed, features)
-        surprise = self._words.cross_entropy(guessed, batch.choices[:, 1:][counted])
-        return FEATURE_WEIGHT * distance + surprise
+        total = 0.0
+        for step, out in enumerate(self._chain(batch, UNROLLED)):
+            there = slice(step + 1, None)
+            counted = batch.real[:, there]
+            guessed = out[:, : counted.shape[1]][counted]
+            distance = torch.nn.functional.smooth_l1_loss(guessed, batch.states[:, there][counted])
+            surprise = self._words.cross_entropy(guessed, batch.choices[:, there][counted])
+            total = total + (FEATURE_WEIGHT * distance + surprise) / UNROLLED
+        return total
 
     def right(self, batch: Batch) -> list[tuple[int, int]]:
-        """See `Part`; from the second step on it goes on from its own features, tokens being right.
+        """See `Part`; later steps go on from features guessed before, tokens being right."""
+        found = []
+        for step, out in enumerate(self._chain(batch, CHAIN)):
+            ahead = step + 1
+            counted = batch.own[:, : batch.own.shape[1] - ahead] & batch.own[:, ahead:]
+            guessed = out[:, : counted.shape[1]][counted]
+            found.append(_right(self._network, guessed, batch.choices[:, ahead:][counted]))
+        return found
 
-        The guesses of step d at all places run side by side: each sees the true pairs up to its
-        place and its own chain.
+    def _chain(self, batch: Batch, steps: int) -> Iterator[Any]:
+        """Features guessed at each step of the chains that begin at all places, in turn.
+
+        The chains run side by side: each guess sees the true pairs up to its place and its own
+        chain. Shape (rows, length - 2, hidden): those of step d at place i are of token i + 1 + d.
         """
         import torch
 
         places = batch.tokens.shape[1] - 2
         features, tokens = batch.states[:, :-1], self._embed(batch.tokens)
-        blocks, inputs, found = list[Any](), list[Any](), []
-        for step in range(min(CHAIN, places)):
-            inputs.append(tokens[:, 1 + step : 1 + step + places])
+        blocks, inputs = list[Any](), list[Any]()
+        for step in range(steps):
+            given = tokens[:, 1 + step : 1 + step + places]
+            missing = given.new_zeros(len(given), places - given.shape[1], given.shape[2])
+            inputs.append(torch.cat((given, missing), dim=1))
             blocks.append(features)
-            width = inputs[-1].shape[1]
-            if width < places:
-                short = inputs[-1].new_zeros(len(features), places - width, features.shape[2])
-                inputs[-1] = torch.cat((inputs[-1], short), dim=1)
             positions = torch.cat([torch.arange(places) + depth for depth in range(step + 1)])
             out = self.module(
                 torch.cat(inputs, dim=1),
@@ -150,17 +161,13 @@ class EaglePart:
                 attention_mask=_chains(places, step + 1),
             )
             features = out[:, -places:]
-            ends = 1 + step
-            counted = batch.own[:, : places - step] & batch.own[:, ends:]
-            guessed = features[:, : counted.shape[1]][counted]
-            found.append(_right(self._network, guessed, batch.choices[:, ends:][counted]))
-        return found
+            yield features
 
 
 class DraftPart:
     """The target's first layers, which learn to say what the target says."""
 
-    pace = Pace(rate=3e-4, passes=4)
+    pace = Pace(rate=1e-3, passes=3)
     labels = ("next token",)
 
     def __init__(self, network: Network, words: Vocabulary, layers: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ CHECKPOINT_S = 12.0
 """An interruption loses about so much."""
 
 WARM_STEPS = 20
+
+COOLING = 0.25
+"""Share of the time in which the learning rate falls to zero, where time is what ends it."""
 
 
 @dataclass
@@ -66,6 +69,8 @@ class Training:
         Where it is kept until it is over.
     seed : int
         Order of sequences.
+    run : mapping, optional
+        What it is: one kept under other words is begun anew.
     """
 
     def __init__(
@@ -74,11 +79,13 @@ class Training:
         examples: Sequence[Example],
         file: Path,
         seed: int = 0,
+        run: Mapping[str, Any] | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         import torch
 
         self.part, self._file, self._seed, self._now = part, file, seed, now
+        self._run = dict(run or {})
         self._trained = [one for one in examples if not one.written.held_out]
         self._held_out = [one for one in examples if one.written.held_out]
         self._weights = part.weights()
@@ -116,7 +123,7 @@ class Training:
             if self._now() - kept >= CHECKPOINT_S:
                 self._save()
                 kept = self._now()
-            self._step(batch)
+            self._step(batch, 1.0 - state.spent_s / budget_s)
             if on_step is not None:
                 on_step(state.step, self.steps)
             if state.step % max(1, self._of_a_pass // CHECKS) == 0 or state.step == self.steps:
@@ -160,13 +167,13 @@ class Training:
             done, place = divmod(self.state.step, self._of_a_pass)
             yield from shuffled(self._trained, self._seed + done)[place:]
 
-    def _step(self, batch: list[Example]) -> None:
+    def _step(self, batch: list[Example], time_left: float) -> None:
         import torch
 
         step, rate = self.state.step, self.part.pace.rate
         warm, cold = min(1.0, (step + 1) / WARM_STEPS), 1.0 - step / self.steps
         for group in self._adam.param_groups:
-            group["lr"] = rate * min(warm, cold)
+            group["lr"] = rate * min(warm, cold, time_left / COOLING)
         self._adam.zero_grad()
         self.part.loss(batch_of(batch)).backward()
         torch.nn.utils.clip_grad_norm_(self._weights.values(), 1.0)
@@ -194,6 +201,7 @@ class Training:
         import torch
 
         kept = {
+            "run": self._run,
             "state": asdict(self.state),
             "weights": {name: one.detach() for name, one in self._weights.items()},
             "adam": self._adam.state_dict(),
@@ -208,6 +216,8 @@ class Training:
         if not self._file.exists():
             return
         kept = torch.load(self._file, weights_only=True)
+        if kept["run"] != self._run:
+            return
         self.state = State(**kept["state"])
         with torch.no_grad():
             for name, one in self._weights.items():
