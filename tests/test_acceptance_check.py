@@ -7,9 +7,9 @@ import pytest
 from acceptance_oracle import MatchTruth, Truth, trace
 
 from calibration.acceptance import check as checking
-from calibration.acceptance.check import Check, check, fitted_tau
-from calibration.acceptance.entries import measure
-from calibration.acceptance.sampler import draw, moved
+from calibration.acceptance.check import Check, check, fitted_tau, samplers
+from calibration.acceptance.entries import fit_of, measure
+from calibration.acceptance.sampler import draw
 from calibration.acceptance.statistics import (
     WINDOW,
     Counts,
@@ -103,12 +103,17 @@ def test_a_sampler_off_its_level_fails_by_step_and_one_too_even_by_window():
     assert level["windows"] > 0.01 < shape["steps"]
 
 
-def test_blocks_moved_by_a_standard_error_scatter_their_tau_by_it():
-    rng = np.random.default_rng(0)
-    stated = {"match_rate": 0.3, "match_stay": 0.8, "alpha_by_pos": [0.7, 0.8], "spread": 0.0}
-    blocks = moved(stated, 0.04, rng, 400)
-    taus = [1 + one["match_rate"] * np.cumprod(one["alpha_by_pos"]).sum() for one in blocks]
-    assert np.std(taus) / np.mean(taus) == pytest.approx(0.04, rel=0.15)
+@pytest.mark.parametrize(("strategy", "truth"), [(CHAIN, BURSTY), (NGRAM, LOOKUP)])
+def test_independent_steps_get_the_rates_of_the_fit_with_all_their_uncertainty(strategy, truth):
+    fit = fit_of(strategy, trace(truth, 12, 96, seed=6))
+    fitted, independent = samplers(fit, np.random.default_rng(0))
+    rates = np.array([one["alpha_by_pos"] for one in independent])
+    assert rates.tolist() == [one["alpha_by_pos"] for one in fitted]
+    said = np.array(fit.errors()["alpha_by_pos"], dtype=float)
+    assert rates.std(axis=0) == pytest.approx(said, rel=0.4)
+    # Rates of different positions are not wrong together.
+    assert np.corrcoef(rates[:, 0], rates[:, 2])[0, 1] < 0.9
+    assert {one["spread"] for one in independent} == {0.0}
 
 
 def test_the_same_trace_gives_the_same_p_values(monkeypatch):

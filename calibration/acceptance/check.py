@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration.acceptance.entries import Measured, block_of, fit_of
-from calibration.acceptance.fit import Stated
-from calibration.acceptance.interval import tau_interval
-from calibration.acceptance.sampler import draw, moved
+from calibration.acceptance.fit import Fit, Stated
+from calibration.acceptance.sampler import draw
 from calibration.acceptance.statistics import (
     Counts,
     Verdict,
@@ -53,14 +52,22 @@ def check(one: Measured, strategy: Strategy) -> Check | None:
     if odd.requests < LEAST_REQUESTS or even.requests < LEAST_REQUESTS:
         return None
     rng = np.random.default_rng(SEED)
-    fit = fit_of(strategy, odd)
-    steady = fit.independent(fit.stated)
-    error = tau_interval(odd, strategy.depth).relative or 0.0
+    fitted, independent = samplers(fit_of(strategy, odd), rng)
     return Check(
-        _compare(strategy, fit.drawn(rng, LEVELS), odd, even),
-        _compare(strategy, moved(steady, error, rng, LEVELS), odd, even),
+        _compare(strategy, fitted, odd, even),
+        _compare(strategy, independent, odd, even),
         independence(Counts(one.trace.accepted, one.trace.offsets), rng, REPLICATES),
     )
+
+
+def samplers(fit: Fit, rng: np.random.Generator) -> tuple[list[Stated], list[Stated]]:
+    """Blocks of the fitted sampler, and of one of independent steps that is as uncertain.
+
+    Both have the same rates at every position, draw by draw: what tells them apart is how steps
+    resemble each other.
+    """
+    fitted = fit.drawn(rng, LEVELS)
+    return fitted, [fit.independent(one) for one in fitted]
 
 
 def fitted_tau(one: Measured, strategy: Strategy) -> float:

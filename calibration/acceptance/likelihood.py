@@ -143,6 +143,23 @@ def _table(data: Outcomes, at: Parameters, shift: Floats) -> _Table:
     return _Table(every.swapaxes(0, 1).reshape(-1, shift.size), np.exp(passed))
 
 
+class _Forward(NamedTuple):
+    """By step t, of the requests still running there.
+
+    Attributes
+    ----------
+    running : list of int
+        How many of them: those of a chunk are sorted by length, longest first.
+    states, seen, scales : list of float64, shapes (n, z, e), (n, z, e) and (n, 1, 1)
+        Levels given the steps up to t, probability of what t showed, and its sum over levels.
+    """
+
+    running: list[int]
+    states: list[Floats]
+    seen: list[Floats]
+    scales: list[Floats]
+
+
 def _forward_backward(
     data: Outcomes,
     chunk: Ints,
@@ -152,47 +169,58 @@ def _forward_backward(
     counts: Floats,
     gradient: bool,
 ) -> tuple[float, float]:
-    """Log likelihood of some requests and its slope in the memory; adds posterior ``counts``.
+    """Log likelihood of some requests and its slope in the memory; adds posterior ``counts``."""
+    value, kept = _forward(data, chunk, at, levels, table, gradient)
+    if not gradient:
+        return value, 0.0
+    return value, _backward(data, chunk, at, levels, kept, counts)
 
-    ``chunk`` is sorted by length, longest first: at step t the first few are still running.
-    """
+
+def _forward(
+    data: Outcomes, chunk: Ints, at: Parameters, levels: Levels, table: _Table, keep: bool
+) -> tuple[float, _Forward]:
+    """Log likelihood of some requests, and what the backward pass needs if ``keep``."""
     lengths, starts = data.lengths[chunk], data.starts[chunk]
     pairs = (levels.z.size, levels.e.size)
     running = [int(np.searchsorted(-lengths, -t, "left")) for t in range(int(lengths[0]))]
-    fresh, memory = 1.0 - at.step_memory, at.step_memory
     state = np.broadcast_to(
         levels.z_weights[:, None] * levels.e_weights, (chunk.size, *pairs)
     ).copy()
-    kept, emitted, scales, total = [], [], [], 0.0
+    kept, total = _Forward(running, [], [], []), 0.0
     for t, n in enumerate(running):
         state = state[:n]
         if t:
-            state = memory * state + fresh * state.sum(2, keepdims=True) * levels.e_weights
+            anew = state.sum(2, keepdims=True) * levels.e_weights
+            state = at.step_memory * state + (1.0 - at.step_memory) * anew
         seen = table.probability[data.codes[starts[:n] + t]].reshape(n, *pairs)
         state = state * seen
         scale = state.sum((1, 2), keepdims=True)
         state /= scale
         total += float(np.log(scale).sum())
-        if gradient:
-            kept.append(state)
-            emitted.append(seen)
-            scales.append(scale)
-    if not gradient:
-        return total, 0.0
-    later, slope = np.ones((chunk.size, *pairs)), 0.0
+        if keep:
+            kept.states.append(state)
+            kept.seen.append(seen)
+            kept.scales.append(scale)
+    return total, kept
+
+
+def _backward(
+    data: Outcomes, chunk: Ints, at: Parameters, levels: Levels, kept: _Forward, counts: Floats
+) -> float:
+    """Slope of the log likelihood in the memory; adds posterior ``counts``."""
+    starts, later, slope = data.starts[chunk], np.ones_like(kept.states[0]), 0.0
     posteriors, codes = [], []
-    for t in range(len(running) - 1, -1, -1):
-        n = running[t]
-        posteriors.append((kept[t] * later[:n]).reshape(n, -1))
+    for t in range(len(kept.running) - 1, -1, -1):
+        n = kept.running[t]
+        posteriors.append((kept.states[t] * later[:n]).reshape(n, -1))
         codes.append(data.codes[starts[:n] + t])
         if t:
-            ahead = emitted[t] * later[:n] / scales[t]
+            ahead = kept.seen[t] * later[:n] / kept.scales[t]
             anew = (ahead @ levels.e_weights)[..., None]
-            before = kept[t - 1][:n]
-            slope += float((before * (ahead - anew)).sum())
-            later[:n] = memory * ahead + fresh * anew
+            slope += float((kept.states[t - 1][:n] * (ahead - anew)).sum())
+            later[:n] = at.step_memory * ahead + (1.0 - at.step_memory) * anew
     counts += _by_code(np.concatenate(codes), np.concatenate(posteriors), len(counts))
-    return total, slope
+    return slope
 
 
 def _by_code(codes: Ints, posteriors: Floats, count: int) -> Floats:
