@@ -13,6 +13,7 @@ import pandas as pd
 from pages import Lines, replaced, table
 
 from calibration.acceptance import command as acceptance
+from calibration.acceptance.check import Check
 from calibration.acceptance.runs import read
 from calibration.decoding.forecast import report
 from calibration.decoding.forecast.command import Comparison, compare
@@ -28,6 +29,7 @@ EXACT = RECORD / "fp32.json"
 """``run.json`` of the run in fp32, which shows that decoding is lossless."""
 FITTED = RECORD / "acceptance.yaml"
 MS, PERCENT = 1e3, 100
+REFUTED = 0.01
 
 
 def main() -> None:
@@ -150,10 +152,8 @@ def checks(fitted: acceptance.Fitted) -> Lines:
 
     def rows() -> Iterator[Sequence[str]]:
         for row in fitted.rows:
-            told = ("", "", "")
-            if row.check is not None:
-                both = row.check.fitted.p, row.check.independent.p
-                told = tuple(f"{p:.3f}" for p in (*both, row.check.is_independent))
+            found = row.check
+            told = ("", "", "") if found is None else tuple(f"{one.p:.3f}" for one in found)
             interval = row.measured.interval
             inside = "yes" if row.tau_holds else "no"
             yield (
@@ -162,7 +162,13 @@ def checks(fitted: acceptance.Fitted) -> Lines:
             )
 
     header = ("strategy", "domain", "requests", "tau", "tau of the sampler", "inside")
-    yield from table((*header, "p fitted", "p i.i.d.", "p steps are i.i.d."), rows())
+    verdicts = ("p fitted", "p i.i.d.", "p steps are i.i.d.")
+    yield from table((*header, *verdicts), rows())
+    yield ""
+    yield from table(
+        ("all domains of a strategy at once", *verdicts),
+        ((label, *(f"{one.p:.3f}" for one in found)) for label, found in fitted.together.items()),
+    )
 
 
 def steps(compared: Comparison) -> Lines:
@@ -189,11 +195,8 @@ def whole(compared: Comparison) -> Lines:
 def sums(compared: Comparison, fitted: acceptance.Fitted) -> Lines:
     """All errors in a few lines."""
     found = report.figures(compared)
-    checked = [row for row in fitted.rows if row.check is not None]
-    steady = [row for row in checked if row.check and row.check.is_independent >= 0.01]
-    bursty = [row for row in checked if row not in steady]
-    passed = sum(row.check.fitted.p >= 0.01 for row in checked if row.check)
-    failed = sum(row.check.independent.p < 0.01 for row in bursty if row.check)
+    checks = {"in a domain": [row.check for row in fitted.rows if row.check is not None]}
+    checks["over all domains"] = list(fitted.together.values())
     inside = sum(row.tau_holds for row in fitted.rows)
     yield from table(
         ("what", "found"),
@@ -217,16 +220,19 @@ def sums(compared: Comparison, fitted: acceptance.Fitted) -> Lines:
                 "tau of the fitted sampler inside the measured interval",
                 f"{inside} of {len(fitted.rows)}",
             ),
-            (
-                "fitted on odd requests, even ones not refuted at 1 %",
-                f"{passed} of {len(checked)}",
-            ),
-            (
-                "traces whose steps are not i.i.d. at 1 %, and i.i.d. samplers they refute",
-                f"{len(bursty)}, {failed}",
-            ),
+            *(row for where, found in checks.items() for row in verdicts(where, found)),
         ],
     )
+
+
+def verdicts(where: str, found: Sequence[Check]) -> Iterator[Sequence[str]]:
+    """How often samplers fitted on odd requests are refuted by even ones, at 1 %."""
+    bursty = [one for one in found if one.is_independent.p < REFUTED]
+    passed = sum(one.fitted.p >= REFUTED for one in found)
+    failed = sum(one.independent.p < REFUTED for one in bursty)
+    yield f"fitted on odd requests {where}, not refuted by even ones", f"{passed} of {len(found)}"
+    what = f"steps of the even ones {where} are not i.i.d., and refute an i.i.d. sampler"
+    yield what, f"{len(bursty)}, of them {failed}"
 
 
 def active() -> Lines:

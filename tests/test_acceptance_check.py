@@ -7,14 +7,15 @@ import pytest
 from acceptance_oracle import MatchTruth, Truth, trace
 
 from calibration.acceptance import check as checking
-from calibration.acceptance.check import Check, check, fitted_tau, samplers
+from calibration.acceptance.check import Check, check, check_together, fitted_tau, samplers
 from calibration.acceptance.entries import fit_of, measure
 from calibration.acceptance.sampler import draw
 from calibration.acceptance.statistics import (
     WINDOW,
     Counts,
+    dispersion,
+    distances,
     distributions,
-    independence,
     verdict,
     window_sums,
 )
@@ -31,7 +32,7 @@ NGRAM = strategy_types()["ngram"].model_validate({"k": 3})
 def checked(strategy: Strategy, recorded: Trace) -> Check:
     found = check(measure("one", "code", strategy, recorded), strategy)
     assert found is not None
-    return found
+    return found.check
 
 
 def counts_of(recorded: Trace) -> Counts:
@@ -44,17 +45,32 @@ def test_of_a_bursty_trace_the_fit_passes_and_independent_steps_fail():
     assert found.independent.p < 0.01
     own = found.independent.by_statistic
     assert own["windows"] < 0.01 < own["steps"]
-    assert found.is_independent < 0.01
+    assert found.is_independent.p < 0.01
 
 
 def test_an_independent_trace_is_recognised_and_both_samplers_pass():
     found = checked(CHAIN, trace(STEADY, 16, 96, seed=3))
-    assert min(found.fitted.p, found.independent.p, found.is_independent) > 0.01
+    assert min(one.p for one in found) > 0.01
 
 
 def test_matches_that_go_on_are_told_from_matches_that_do_not():
     found = checked(NGRAM, trace(LOOKUP, 24, 128, seed=2))
-    assert found.fitted.p > 0.01 > max(found.independent.p, found.is_independent)
+    assert found.fitted.p > 0.01 > max(found.independent.p, found.is_independent.p)
+
+
+def test_several_short_domains_together_show_what_each_hides():
+    def of(domain: str, truth: Truth, seed: int):
+        found = check(measure("one", domain, CHAIN, trace(truth, 8, 40, seed=seed)), CHAIN)
+        assert found is not None
+        return found
+
+    mild = Truth((0.8, 0.5, 0.4), spread=0.3, step_spread=0.8, step_memory=0.8)
+    several = [of(f"domain {seed}", mild, seed) for seed in range(10, 16)]
+    together = check_together(several)
+    assert sum(one.check.independent.p < 0.01 for one in several) < len(several) / 2
+    assert together.independent.p < 0.01 < together.fitted.p
+    steady = check_together([of(f"domain {seed}", STEADY, seed) for seed in range(20, 26)])
+    assert min(one.p for one in steady) > 0.01
 
 
 def test_half_of_seven_requests_is_too_few_to_check():
@@ -69,7 +85,8 @@ def test_tau_of_the_fitted_sampler_is_within_the_measured_interval(strategy, tru
 
 def test_the_permutation_test_is_right_as_often_as_it_says():
     rng = np.random.default_rng(0)
-    p = [independence(counts_of(trace(STEADY, 8, 64, seed)), rng, 99) for seed in range(60)]
+    own = (dispersion(counts_of(trace(STEADY, 8, 64, seed)), rng, 99) for seed in range(60))
+    p = [verdict(one).p for one in own]
     assert 0.3 < np.mean(p) < 0.7
     assert np.mean(np.array(p) < 0.1) < 0.2
 
@@ -78,7 +95,7 @@ def test_a_sampler_passes_on_its_own_data_as_often_as_it_says():
     block = {"alpha_by_pos": [0.7, 0.6, 0.6], "spread": 0.4, "step_spread": 0.8, "step_memory": 0.7}
     drawn = draw(CHAIN, [block], trace(STEADY, 8, 96), 300, seed=1)
     found = [distributions(one, 3) for one in drawn]
-    p = np.array([verdict(found[i], found[100:]).p for i in range(100)])
+    p = np.array([verdict(distances(found[i], found[100:])).p for i in range(100)])
     assert 0.4 < p.mean() < 0.6
     assert (p < 0.1).mean() < 0.2
 
@@ -97,8 +114,8 @@ def test_a_sampler_off_its_level_fails_by_step_and_one_too_even_by_window():
     bursty = {**block, "step_spread": 1.2, "step_memory": 0.9}
     drawn, off, uneven = (draw(CHAIN, [one], asked, 99, seed=2) for one in (block, lower, bursty))
     own = [distributions(one, 3) for one in drawn]
-    level = verdict(distributions(off[0], 3), own).by_statistic
-    shape = verdict(distributions(uneven[0], 3), own).by_statistic
+    level = verdict(distances(distributions(off[0], 3), own)).by_statistic
+    shape = verdict(distances(distributions(uneven[0], 3), own)).by_statistic
     assert level["steps"] == shape["windows"] == 0.01
     assert level["windows"] > 0.01 < shape["steps"]
 

@@ -6,6 +6,8 @@ counts ones that the sampler might have drawn, and would independent steps have 
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +18,14 @@ from calibration.acceptance.sampler import draw
 from calibration.acceptance.statistics import (
     Counts,
     Verdict,
+    dispersion,
+    distances,
     distributions,
-    independence,
+    together,
     verdict,
 )
 from calibration.acceptance.trace import LEAST_REQUESTS, Trace
+from models.paths import Floats
 from models.strategies import Strategy
 
 REPLICATES = 399
@@ -37,26 +42,46 @@ class Check(NamedTuple):
     ----------
     fitted, independent : Verdict
         Of the fitted sampler, and of one with the same marginal rates in every step.
-    is_independent : float
-        P value of independent steps by permutation of all the domain's steps, without a fit.
+    is_independent : Verdict
+        Of independent steps, by permutation of the steps checked, without a fit.
     """
 
     fitted: Verdict
     independent: Verdict
-    is_independent: float
+    is_independent: Verdict
 
 
-def check(one: Measured, strategy: Strategy) -> Check | None:
-    """Check of one domain; None where half of it is too few requests to fit."""
+class Distances(NamedTuple):
+    """What a `Check` is made from, shape (statistics, 1 + replicates) each, the observed first."""
+
+    fitted: Floats
+    independent: Floats
+    is_independent: Floats
+
+    @property
+    def check(self) -> Check:
+        """Of this domain alone."""
+        return Check(*map(verdict, self))
+
+
+def check_together(several: Sequence[Distances]) -> Check:
+    """Check of several domains of a strategy at once, which sees more than each by itself."""
+    return Check(*(together(own) for own in zip(*several, strict=True)))
+
+
+def check(one: Measured, strategy: Strategy) -> Distances | None:
+    """Check one domain; None where half of it is too few requests to fit."""
     odd, even = one.trace.halves()
     if odd.requests < LEAST_REQUESTS or even.requests < LEAST_REQUESTS:
         return None
-    rng = np.random.default_rng(SEED)
+    # Each pair draws by itself, or what chance does to one would be done to all.
+    seed = zlib.crc32(f"{one.label} {one.domain}".encode())
+    rng = np.random.default_rng(seed)
     fitted, independent = samplers(fit_of(strategy, odd), rng)
-    return Check(
-        _compare(strategy, fitted, odd, even),
-        _compare(strategy, independent, odd, even),
-        independence(Counts(one.trace.accepted, one.trace.offsets), rng, REPLICATES),
+    return Distances(
+        _compare(strategy, fitted, (odd, even), seed),
+        _compare(strategy, independent, (odd, even), seed),
+        dispersion(Counts(even.accepted, even.offsets), rng, REPLICATES),
     )
 
 
@@ -78,9 +103,12 @@ def fitted_tau(one: Measured, strategy: Strategy) -> float:
     return 1.0 + accepted / sum(counts.accepted.size for counts in drawn)
 
 
-def _compare(strategy: Strategy, stated: list[Stated], fitted: Trace, unseen: Trace) -> Verdict:
+def _compare(
+    strategy: Strategy, stated: list[Stated], halves: tuple[Trace, Trace], seed: int
+) -> Floats:
+    fitted, unseen = halves
     blocks: list[dict[str, Any]] = [block_of(one, strategy, fitted) for one in stated]
-    drawn = draw(strategy, blocks, unseen, REPLICATES, SEED)
+    drawn = draw(strategy, blocks, unseen, REPLICATES, seed)
     observed = Counts(unseen.accepted, unseen.offsets)
     found = [distributions(counts, strategy.depth) for counts in (observed, *drawn)]
-    return verdict(found[0], found[1:])
+    return distances(found[0], found[1:])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.acceptance.check import Check, check, fitted_tau
+from calibration.acceptance.check import Check, Distances, check, check_together, fitted_tau
 from calibration.acceptance.entries import Measured, entries_of, measure
 from calibration.acceptance.interval import acceptance_rate
 from calibration.acceptance.runs import Runs
@@ -31,14 +31,19 @@ class Row(NamedTuple):
         Accepted over drafted tokens; None where nothing was drafted.
     fitted_tau : float
         Of the fitted sampler, for the very requests it was fitted to.
-    check : Check or None
+    distances : Distances or None
         None without ``--check``, or where half of the requests are too few.
     """
 
     measured: Measured
     rate: float | None
     fitted_tau: float
-    check: Check | None
+    distances: Distances | None
+
+    @property
+    def check(self) -> Check | None:
+        """Of this domain alone; None where there is none."""
+        return None if self.distances is None else self.distances.check
 
     @property
     def tau_holds(self) -> bool:
@@ -52,6 +57,15 @@ class Fitted(NamedTuple):
 
     rows: list[Row]
     file: AcceptanceFile
+
+    @property
+    def together(self) -> dict[str, Check]:
+        """Check of each strategy over all domains that could be checked."""
+        found: dict[str, list[Distances]] = {}
+        for row in self.rows:
+            if row.distances is not None:
+                found.setdefault(row.measured.label, []).append(row.distances)
+        return {label: check_together(several) for label, several in found.items()}
 
 
 def check_out(file: str, runs: Path) -> Path:
@@ -149,7 +163,11 @@ def write(file: AcceptanceFile, path: Path) -> bool:
 
 def as_json(fitted: Fitted) -> dict[str, Any]:
     """What ``--json`` prints: the table as plain data."""
-    return {"target": fitted.file.target, "rows": [_plain(row) for row in fitted.rows]}
+    return {
+        "target": fitted.file.target,
+        "rows": [_plain(row) for row in fitted.rows],
+        "together": {label: _verdicts(found) for label, found in fitted.together.items()},
+    }
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -174,5 +192,5 @@ def _verdicts(found: Check) -> dict[str, Any]:
     return {
         "fitted": found.fitted._asdict(),
         "independent": found.independent._asdict(),
-        "is_independent": found.is_independent,
+        "is_independent": found.is_independent.p,
     }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from calibration.acceptance.check import Check
 from calibration.acceptance.command import Fitted, Row
 from calibration.acceptance.fit import Fit
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
@@ -38,7 +39,23 @@ def _lines(fitted: Fitted, checked: bool, width: int) -> Iterator[Line]:
     ]
     yield from table(keys, _groups(rows), width, [False] * len(rows))
     yield Line("")
+    if fitted.together:
+        yield from _together(fitted.together, width)
+        yield Line("")
     yield from _notes(rows, checked, width)
+
+
+def _together(checks: Mapping[str, Check], width: int) -> Iterator[Line]:
+    """All domains of a strategy at once: sees what each by itself is too short for."""
+    yield Line("All domains of a strategy at once", "title")
+    keys = [Column("  strategy", [f"  {label}" for label in checks], left=True)]
+    columns = [
+        Column(name, [f"{getattr(one, key).p:.3f}" for one in checks.values()])
+        for name, key in (("fitted", "fitted"), ("independent", "independent"))
+    ]
+    own = Column("p independent at all", [f"{one.is_independent.p:.3f}" for one in checks.values()])
+    groups = [Group("p of unseen requests", columns), Group("", [own])]
+    yield from table(keys, groups, width, [False] * len(checks))
 
 
 def _groups(rows: Sequence[Row]) -> list[Group]:
@@ -103,9 +120,7 @@ def _slope(fit: Fit) -> str:
 def _p(row: Row, key: str) -> str:
     if row.check is None:
         return MISSING
-    found = getattr(row.check, key)
-    p = found if isinstance(found, float) else found.p
-    return f"{p:.3f}"
+    return f"{getattr(row.check, key).p:.3f}"
 
 
 def _notes(rows: Sequence[Row], checked: bool, width: int) -> Iterator[Line]:
@@ -131,14 +146,14 @@ def _notes(rows: Sequence[Row], checked: bool, width: int) -> Iterator[Line]:
 
 def _checked(rows: Sequence[Row]) -> str:
     found = [row.check for row in rows if row.check is not None]
-    dependent = [one for one in found if one.is_independent < FAILS]
+    dependent = [one for one in found if one.is_independent.p < FAILS]
     failed = sum(one.fitted.p < FAILS for one in found)
     caught = sum(one.independent.p < FAILS for one in dependent)
     left = len(rows) - len(found)
     text = (
         "p of unseen requests: fitted on the odd requests, how often data of the sampler lie as "
         "far from its mean as the even ones do; independent: a sampler with the same rates in "
-        "every step. p independent at all: permutation of all steps. "
+        "every step. p independent at all: permutation of the even requests' steps, without a fit. "
         f"At 1 % the fitted sampler fails {failed} of {len(found)}; "
         f"{len(dependent)} traces are not independent, and the independent sampler fails "
         f"{caught} of them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,24 +68,44 @@ def window_sums(counts: Counts) -> Ints:
     return sums
 
 
-def verdict(observed: list[Floats], replicates: list[list[Floats]]) -> Verdict:
-    """Compare with replicates by the Anderson-Darling distance to their mean distribution."""
-    return _verdict(
-        np.array(
-            [_distances([one[i] for one in (observed, *replicates)]) for i in range(len(observed))]
-        )
-    )
+def distances(observed: list[Floats], replicates: list[list[Floats]]) -> Floats:
+    """Anderson-Darling distances to the mean distribution of the replicates.
+
+    Returns
+    -------
+    float64, shape (statistics, 1 + replicates)
+        The observed first.
+    """
+    every = (observed, *replicates)
+    return np.array([_distances([one[i] for one in every]) for i in range(len(observed))])
 
 
-def independence(counts: Counts, rng: np.random.Generator, replicates: int) -> float:
-    """P value of steps that know nothing of each other: a permutation test, without any fit.
+def dispersion(counts: Counts, rng: np.random.Generator, replicates: int) -> Floats:
+    """How much windows and requests differ, beside steps that know nothing of each other.
 
     Steps are dealt anew to all requests; what grows where steps resemble each other is the
-    variance of window sums, and that of the means of requests.
+    variance of window sums, and that of the means of requests. No fit is needed.
+
+    Returns
+    -------
+    float64, shape (2, 1 + replicates)
+        The observed first.
     """
     shuffled = (Counts(rng.permutation(counts.accepted), counts.offsets) for _ in range(replicates))
-    found = [_clusters(counts), *map(_clusters, shuffled)]
-    return _verdict(np.array(found).T).p
+    return np.array([_clusters(counts), *map(_clusters, shuffled)]).T
+
+
+def together(several: Sequence[Floats]) -> Verdict:
+    """Verdict on several domains at once: their distances, each in its own units, added up.
+
+    Parameters
+    ----------
+    several : sequence of float64, shape (statistics, 1 + replicates)
+        From `distances` or `dispersion`; replicates of different domains are drawn independently.
+    """
+    spread = [np.maximum(one[:, 1:].std(axis=1, keepdims=True), 1e-12) for one in several]
+    total = sum(one / own for one, own in zip(several, spread, strict=True))
+    return verdict(np.asarray(total))
 
 
 def _clusters(counts: Counts) -> tuple[float, float]:
@@ -93,7 +114,7 @@ def _clusters(counts: Counts) -> tuple[float, float]:
     return float(windows.var()) if windows.size else 0.0, float((away**2 / lengths).sum())
 
 
-def _verdict(distances: Floats) -> Verdict:
+def verdict(distances: Floats) -> Verdict:
     """Of distances, shape (statistics, 1 + replicates), the observed first."""
     ordered = np.sort(distances, axis=1)
     as_far = np.array(
