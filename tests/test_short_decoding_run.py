@@ -19,21 +19,21 @@ from models.acceptance_file import read
 
 pytestmark = [pytest.mark.extras, pytest.mark.usefixtures("calibrate_declared")]
 
-CHARACTERS = 140
+CHARACTERS = 100
 """Of a prompt: long ones would take most of the time."""
 
 
 def test_every_strategy_decodes_what_plain_decoding_does(speccast, tmp_path, monkeypatch):
     target = weights.load(dtype="fp32")
     monkeypatch.setattr(weights, "load", lambda *_: target)
-    with computing(2):
+    with computing(1):
         train_on(target, Options(quick=True, minutes=0.03), tmp_path / "heads", lambda *_: None)
     texts = {
         domain: [text[:CHARACTERS] for text in prompts(domain, "test", 2)] for domain in DOMAINS
     }
     asked = write_prompts(tmp_path / "prompts.jsonl", **texts)
     given = ["--prompts", asked, "--heads", tmp_path / "heads", "--out", tmp_path / "runs"]
-    given += ["--dtype", "fp32", "--max-new-tokens", 8, "--threads", 2]
+    given += ["--dtype", "fp32", "--max-new-tokens", 8]
     status, _, said = speccast("calibrate", "decode", *given)
     assert status == 0, said
     about = json.loads((tmp_path / "runs" / "run.json").read_text("utf-8"))
