@@ -175,6 +175,15 @@ def test_as_json_it_is_one_document(speccast, prepared, monkeypatch):
     assert [one["tau"]["value"] for one in own] == [3.0, 3.0, 3.0]
 
 
+@pytest.fixture
+def interruptible():
+    """Shells start what runs in the background with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("by", "left"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_writes_what_is_complete_and_says_how_to_go_on(
     speccast, prepared, monkeypatch, by, left
@@ -191,6 +200,7 @@ def test_an_interrupted_run_writes_what_is_complete_and_says_how_to_go_on(
     assert len(read_parquet(prepared.options.out / "requests.parquet")["id"]) == 3
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_interrupted_before_the_first_prompt_it_says_so(speccast, prepared, monkeypatch):
     monkeypatch.setattr(command, "prepare", lambda *_: prepared)
     monkeypatch.setattr(command, "decode", decoding(prepared, most=0))
