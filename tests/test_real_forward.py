@@ -15,7 +15,7 @@ pytest.importorskip("transformers", reason="needs the extra 'decoding'")
 
 from cpu_forwards import errors, kernels_of
 
-from calibration.decoding.weights import load_smollm2
+from calibration.decoding.weights import load
 from calibration.kernels import output
 from calibration.kernels.command import fit_device
 from calibration.kernels.device import machine as machines
@@ -40,7 +40,7 @@ def model():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket.socket, "connect", refuse)
-        return load_smollm2()
+        return load().model
 
 
 @pytest.fixture(scope="module")

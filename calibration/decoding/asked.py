@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from calibration.decoding import prompts as texts
 from calibration.decoding import weights
-from calibration.decoding.measures import BASELINE
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.plan import Encoded
 from calibration.decoding.strategies import ALL, Knobs
 from calibration.kernels.device.accelerator import name_of

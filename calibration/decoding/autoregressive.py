@@ -9,6 +9,9 @@ from calibration.decoding.decoder import Row, Watch
 from calibration.decoding.network import Network
 from calibration.decoding.sampling import Sampling, generators
 
+BASELINE = "autoregressive"
+"""Label of plain decoding, which everything is compared with."""
+
 
 class Autoregressive:
     """One pass of the target a token, over any number of sequences."""
@@ -17,8 +20,8 @@ class Autoregressive:
     note = ""
 
     def __init__(self, target: Network, sampling: Sampling | None = None) -> None:
-        self.label = "autoregressive"
-        self.strategy = {"kind": "autoregressive"}
+        self.label = BASELINE
+        self.strategy = {"kind": BASELINE}
         self._target, self._sampling = target, sampling or Sampling()
 
     def prefill(

@@ -134,6 +134,3 @@ def _tree(text: str | None) -> Tree | None:
 
 def _note(text: str) -> None:
     print(text, file=sys.stderr)
-
-
-__all__ = ["decode"]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from calibration.acceptance.runs import ABOUT
 from calibration.decoding import measures, tables, weights
 from calibration.decoding.asked import (
     Options,
@@ -40,7 +41,6 @@ from sim.staging import obstacle, staged
 if TYPE_CHECKING:
     from calibration.decoding.forecast.command import Comparison
 
-ABOUT = "run.json"
 COST_PROMPTS = 2
 """Prompts that the cost of drafting is measured on."""
 ACCEPTANCE = "acceptance.yaml"

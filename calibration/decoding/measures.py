@@ -10,11 +10,11 @@ import numpy as np
 
 from calibration.acceptance.interval import Interval, tau_interval
 from calibration.acceptance.trace import Trace
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.decoder import Row, Times
 from calibration.decoding.journal import Done
 from models.strategies import strategy_types
 
-BASELINE = "autoregressive"
 ALL = "all"
 """In place of a domain: over all of them."""
 

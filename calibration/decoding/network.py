@@ -69,22 +69,8 @@ class Network:
         torch.Tensor, shape (rows, new, hidden)
             After the last norm.
         """
-        import torch
-
-        device = self.device
-        rows = torch.tensor(list(map(list, tokens)), device=device)
-        new = rows.shape[1]
-        cache.expect(new)
-        after = torch.arange(new) if depths is None else torch.tensor(list(depths))
-        places = (torch.tensor(cache.lengths)[:, None] + after[None, :]).to(device)
-        mask = attention_mask(cache, new, seen)
-        out = self._body(
-            input_ids=rows,
-            position_ids=places,
-            attention_mask=None if mask is None else mask.to(device),
-            cache=cache,
-            use_cache=True,
-        )
+        rows, how = laid_out(tokens, cache, self.device, depths, seen)
+        out = self._body(input_ids=rows, use_cache=True, **how)
         return out.last_hidden_state
 
     def logits(self, hidden: Any) -> Any:
@@ -108,6 +94,39 @@ class Network:
             cache.lengths[row] = len(prompt)
         cache.new = 0
         return states
+
+
+def laid_out(
+    tokens: Sequence[Sequence[int]],
+    cache: KvCache,
+    device: Any,
+    depths: Sequence[int] | None = None,
+    seen: Any = None,
+) -> tuple[Any, dict[str, Any]]:
+    """New tokens as a tensor, and what a body wants to know of them; the cache makes room.
+
+    Parameters
+    ----------
+    tokens, cache, depths, seen
+        As in `Network.hidden`.
+    device : torch.device
+
+    Returns
+    -------
+    tokens : torch.Tensor, shape (rows, new)
+    how : dict
+        ``position_ids``, ``attention_mask`` and ``cache``.
+    """
+    import torch
+
+    rows = torch.tensor(list(map(list, tokens)), device=device)
+    new = rows.shape[1]
+    cache.expect(new)
+    after = torch.arange(new) if depths is None else torch.tensor(list(depths))
+    places = (torch.tensor(cache.lengths)[:, None] + after[None, :]).to(device)
+    mask = attention_mask(cache, new, seen)
+    placed = None if mask is None else mask.to(device)
+    return rows, {"position_ids": places, "attention_mask": placed, "cache": cache}
 
 
 def attention_mask(cache: KvCache, new: int, seen: Any = None) -> Any:

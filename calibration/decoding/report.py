@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.decoder import Times
-from calibration.decoding.measures import BASELINE, Active, Measured
+from calibration.decoding.measures import Active, Measured
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.decoder import Row, Times
 from calibration.decoding.journal import Done
 from sim.interrupts import held
@@ -157,7 +158,7 @@ def _steps(one: Done, request: int, start_s: float) -> Iterator[Record]:
 def _acceptance(one: Done, ids: Sequence[int]) -> Iterator[Record]:
     """Steps of one request after another; plain decoding, which drafts nothing, has none."""
     steps = one.generation.steps
-    for place, request in enumerate(ids if one.label != "autoregressive" else ()):
+    for place, request in enumerate(ids if one.label != BASELINE else ()):
         rows = [row for step in steps for row in step.rows if row.prompt == place]
         for number, row in enumerate(rows):
             yield {

@@ -92,22 +92,6 @@ def load(name: str = TRANSFORMER, dtype: str = "bf16", device: str = "cpu") -> T
     return Target(said, name, model, _load_tokenizer(folder, file), dtype, device)
 
 
-def load_smollm2() -> Any:
-    """SmolLM2-135M-Instruct in bf16 on the CPU, without a network.
-
-    Returns
-    -------
-    torch.nn.Module
-        ``LlamaForCausalLM`` of transformers, its weights unpacked from four bits.
-
-    Raises
-    ------
-    RuntimeError
-        If the extra ``decoding`` or the package of the weights is missing.
-    """
-    return _load_model(_weights_folder(), WEIGHTS, "bf16")
-
-
 def _load_model(folder: Path, file: str, dtype: str) -> Any:
     torch, transformers = import_transformers()
     from safetensors import SafetensorError

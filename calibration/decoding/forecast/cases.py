@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from calibration.decoding.forecast.recorded import BASELINE, Recorded
+from calibration.decoding.autoregressive import BASELINE
+from calibration.decoding.forecast.recorded import Recorded
 from calibration.decoding.forecast.scenario import (
     WHAT_IF,
     Chosen,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.forecast import cases, constants, report, runs, scenario, steps
-from calibration.decoding.forecast.recorded import BASELINE, Recorded, read
+from calibration.decoding.forecast.recorded import Recorded, read
 from calibration.decoding.places import seen_here
 from models import acceptance_file, catalog
 from models.kernels import Kernels

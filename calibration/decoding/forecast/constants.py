@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from calibration.decoding.forecast.recorded import BASELINE, Recorded
+from calibration.decoding.autoregressive import BASELINE
+from calibration.decoding.forecast.recorded import Recorded
 from models import catalog
 from models.gemm import US
 from models.kernels import Kernels

@@ -11,10 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calibration.acceptance.runs import ABOUT
+from calibration.decoding.autoregressive import BASELINE
 from models.strict_yaml import InputError, one_line, read_bytes
 
-BASELINE = "autoregressive"
-REQUESTS, STEPS, ABOUT = "requests.parquet", "steps.parquet", "run.json"
+REQUESTS, STEPS = "requests.parquet", "steps.parquet"
 
 _REQUEST_COLUMNS = (
     *("strategy", "id", "stream", "arrival_s", "first_token_s", "finish_s"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.forecast import runs, steps
 from calibration.decoding.forecast.constants import ENGINE
-from calibration.decoding.forecast.recorded import BASELINE
 from calibration.validation.report import signed
 from models import catalog
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.forecast.cases import overrides
-from calibration.decoding.forecast.recorded import BASELINE, Recorded
+from calibration.decoding.forecast.recorded import Recorded
 from calibration.decoding.forecast.scenario import WHAT_IF, Chosen, Deployed
 from calibration.validation.score import MARGIN
 from sim import experiment

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.forecast.constants import ENGINE
-from calibration.decoding.forecast.recorded import BASELINE, Recorded
+from calibration.decoding.forecast.recorded import Recorded
 from calibration.decoding.places import seen_from
 from models.acceptance_file import AcceptanceFile
 from models.strategies import strategy_types

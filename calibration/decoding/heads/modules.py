@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from calibration.decoding.cache import KvCache
-from calibration.decoding.network import Network, attention_mask
+from calibration.decoding.network import Network, laid_out
 
 DRAFT_SHARE = 1 / 6
 """A draft has about so many of the target's layers, as vendors' pairs of models do."""
@@ -111,22 +111,8 @@ class Eagle:
         torch.Tensor, shape (rows, new, hidden)
             Feature i + 1 of each pair, for ``network.logits``: what they say of token i + 2.
         """
-        import torch
-
-        device = self.network.device
-        rows = torch.tensor(list(map(list, tokens)), device=device)
-        new = rows.shape[1]
-        cache.expect(new)
-        after = torch.arange(new) if depths is None else torch.tensor(list(depths))
-        places = (torch.tensor(cache.lengths)[:, None] + after[None, :]).to(device)
-        mask = attention_mask(cache, new, seen)
-        return self.layer(
-            self._embed(rows),
-            features,
-            position_ids=places,
-            attention_mask=None if mask is None else mask.to(device),
-            cache=cache,
-        )
+        rows, how = laid_out(tokens, cache, self.network.device, depths, seen)
+        return self.layer(self._embed(rows), features, **how)
 
     def prefill(
         self, tokens: Sequence[Sequence[int]], features: Sequence[Any], cache: KvCache
