@@ -14,6 +14,7 @@ from sim import interrupts
 from sim.cli import AsJson, Width, screen, write_text
 
 if TYPE_CHECKING:
+    from calibration.decoding.command import Prepared
     from models.trees import Tree
 
 
@@ -63,11 +64,10 @@ def decode(
     """
     stop = interrupts.Stop()
     with interrupts.leaving_at_once():
-        from calibration.decoding import command, report
+        from calibration.decoding import command
         from calibration.decoding.asked import Options
         from calibration.decoding.strategies import Knobs
         from sim import progress
-        from sim.output import to_json
 
         knobs = Knobs(k, _tree(tree), _three(lookahead), temperature)
         options = Options(
@@ -82,13 +82,25 @@ def decode(
     except KeyboardInterrupt:
         interrupted = True
         _note(command.interruption(prepared))
+    _show(prepared, not interrupted, as_json, width)
+    if interrupted:
+        raise typer.Exit(stop.status)
+
+
+def _show(prepared: Prepared, whole: bool, as_json: bool, width: int | None) -> None:
+    """Write and print what was measured; with a profile also what was forecast, once all ran."""
+    from calibration.decoding import command, report
+    from sim import progress
+    from sim.output import to_json
+
+    options = prepared.options
     written = command.write(prepared)
     measured, streams = command.measured(prepared), command.streams(prepared)
     if not as_json:
         write_text(report.decode_report(prepared.title, measured, streams, *screen(width)))
     _note(f"wrote {', '.join(str(path) for path in written)}")
     comparison = None
-    if profile is not None and not interrupted:
+    if options.profile is not None and whole:
         with progress.shown(quiet=False) as bar:
             comparison = command.forecast(prepared, bar.update)
     if as_json:
@@ -98,10 +110,8 @@ def decode(
     elif comparison is not None:
         write_text("\n" + comparison.text(*screen(width)))
     if comparison is not None:
-        made = (out / command.ACCEPTANCE, *comparison.files)
+        made = (options.out / command.ACCEPTANCE, *comparison.files)
         _note(f"wrote {', '.join(map(str, made))}")
-    if interrupted:
-        raise typer.Exit(stop.status)
 
 
 def _three(text: str) -> tuple[int, int, int]:
