@@ -62,6 +62,22 @@ class Sample(NamedTuple):
     width: Ints | None = None
 
 
+class Sampler(NamedTuple):
+    """Draws steps of several requests.
+
+    Attributes
+    ----------
+    guess : int64, shape (n,)
+        Steps that almost surely suffice for their tokens.
+    sample : callable
+        Steps of each request, shape (n,) -> `Sample`; the first ones do not depend on how many
+        are asked for.
+    """
+
+    guess: Ints
+    sample: Callable[[Ints], Sample]
+
+
 def _mix(x: Keys) -> Keys:
     """Finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014); overwrites and returns ``x``."""
     x ^= x >> _SHIFTS[0]
