@@ -120,12 +120,16 @@ def _largest_batch(setup: Setup, context: int) -> int:
 
 
 def mean_width(setup: Setup) -> float:
-    """Query tokens of a sequence, averaged over the steps of many requests."""
+    """Query tokens of a sequence, averaged over the steps of many requests.
+
+    Where sequences switch, of the mode they start in.
+    """
+    width = setup.rules.width if setup.modes is None else setup.modes.modes[setup.modes.start].width
     if not setup.strategy.varies_width(setup.deployment.engine):
-        return setup.rules.width
+        return width
     ids = np.arange(SAMPLE)
     paths = setup.law.paths(0, ids, np.full(SAMPLE, 250), np.zeros(SAMPLE, dtype=np.int64))
-    return float(paths.width.mean()) if paths.width is not None else setup.rules.width
+    return float(paths.width.mean()) if paths.width is not None else width
 
 
 def _row(setup: Setup, at: Point) -> dict[str, Any]:
@@ -146,6 +150,7 @@ def _row(setup: Setup, at: Point) -> dict[str, Any]:
     return {
         "strategy": setup.strategy.name,
         "hypothetical": setup.hypothetical,
+        **({} if setup.modes is None else {"mode": setup.modes.modes[setup.modes.start].name}),
         "t_step_s": seconds,
         "components": components,
         "tau": tau,

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sim.analysis import describe, grid, html_tables, plots
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
-from sim.analysis.figures import OVER_TIME, Picture, appearance, carried, pictures
+from sim.analysis.figures import MODES, OVER_TIME, Picture, appearance, carried, pictures
 from sim.analysis.kernel_notes import beyond
 from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
@@ -36,22 +36,33 @@ GLOSSARY = (
 )
 
 
-def render(document: Document, requests: Sequence[RunTable], timelines: Sequence[RunTable]) -> str:
+def render(
+    document: Document,
+    requests: Sequence[RunTable],
+    timelines: Sequence[RunTable],
+    modes: Sequence[RunTable] = (),
+    switches: Sequence[RunTable] = (),
+) -> str:
     """The report as HTML: one file, nothing fetched, no script.
 
     Parameters
     ----------
     document : mapping
         The document of ``speccast run --json``.
-    requests, timelines : iterable of RunTable
+    requests, timelines, modes, switches : iterable of RunTable
         Tables of every run, each looked at once. The same tables give the same page.
     """
-    drawn = pictures(document, requests, timelines)
+    drawn = pictures(document, requests, timelines, modes, switches)
     return _page(document, [(picture, plots.save(picture.figure, "svg")) for picture in drawn])
 
 
 def write_report(
-    folder: Path, document: Document, requests: Iterable[RunTable], timelines: Iterable[RunTable]
+    folder: Path,
+    document: Document,
+    requests: Iterable[RunTable],
+    timelines: Iterable[RunTable],
+    modes: Iterable[RunTable] = (),
+    switches: Iterable[RunTable] = (),
 ) -> None:
     """Write ``report.html``, and every picture as SVG and PNG below ``figures``.
 
@@ -59,7 +70,7 @@ def write_report(
     ----------
     folder : Path
         An existing folder.
-    document, requests, timelines
+    document, requests, timelines, modes, switches
         As in ``render``.
 
     Raises
@@ -69,7 +80,7 @@ def write_report(
     """
     (folder / PICTURES).mkdir()
     drawn = []
-    for picture in pictures(document, requests, timelines):
+    for picture in pictures(document, requests, timelines, modes, switches):
         files = {kind: plots.save(picture.figure, kind) for kind in KINDS}
         for kind, content in files.items():
             (folder / PICTURES / f"{picture.name}.{kind}").write_bytes(content)
@@ -93,7 +104,7 @@ def _environment() -> Environment:
 def _page(document: Document, drawn: Sequence[tuple[Picture, bytes]]) -> str:
     template = _environment().get_template("report.html.j2")
     return template.render(
-        over_time=OVER_TIME,
+        over_time=(MODES, OVER_TIME),
         light=css("light"),
         dark=css("dark"),
         sections=_sections(drawn),
