@@ -88,8 +88,7 @@ def pictures(
     measured = []
     for run in _tables(requests, shown, TIMED):
         if not run.replication and any("modes" in row for row in shown):
-            latency = metrics.tpot_s(run.columns)
-            tpot[run.strategy] = modes.p95_by_arrival(run.columns["arrival_s"], latency)
+            tpot[run.strategy] = _tpot_along(run, _closed_loop(shown))
         measured.append(run._replace(columns=steady.without_warmup(run.columns, warmup)))
     bounds = document["scenario"].get("slo") or {}
     first_runs = [run for run in _tables(timelines, shown) if not run.replication]
@@ -260,7 +259,7 @@ def _modes(
             "Time per output token along the run",
             "p95 of the requests that arrived about then, first replication, with every policy and "
             "without.",
-            mode_plots.tpot_over_time(tpot, look=look).figure,
+            mode_plots.tpot_over_time(tpot, _closed_loop(rows), look=look).figure,
         )
     shown = [row for row in rows if row["strategy"] in tables][:MOST_MODES]
     for place, row in enumerate(shown):
@@ -274,3 +273,13 @@ def _modes(
         )
         last = " Last: switches." if len(switched) > mode_plots.FEW else ""
         yield Picture(f"modes_{place}", MODES, name, caption + last, ax.figure)
+
+
+def _closed_loop(rows: Sequence[Row]) -> bool:
+    return rows[0].get("offered_req_per_s") is None
+
+
+def _tpot_along(run: RunTable, by_share: bool) -> tuple[Floats, Floats]:
+    arrival_s = run.columns["arrival_s"]
+    places = modes.sent_share(arrival_s) if by_share else arrival_s
+    return modes.p95_along(places, metrics.tpot_s(run.columns))

@@ -14,6 +14,7 @@ from sim.analysis import describe, grid, html_tables, plots
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
 from sim.analysis.figures import MODES, OVER_TIME, Picture, appearance, carried, pictures
+from sim.analysis.html_modes import html_modes
 from sim.analysis.kernel_notes import beyond
 from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
@@ -163,6 +164,7 @@ def _compared(document: Document) -> dict[str, Any]:
         "main": html_tables.strategies(rows if few else shown, scenario, look),
         "all": None if few else html_tables.strategies(rows, scenario, look),
         "more": html_tables.strategies(rows, scenario, look, main=False),
+        "modes": html_modes(shown),
         "streams": html_tables.streams(shown),
         "windows": html_tables.worst_windows(shown, look),
         "window": describe.duration(length),

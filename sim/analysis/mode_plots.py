@@ -121,21 +121,28 @@ def _stack(ax: Any, course: Course, edges: Floats) -> list[tuple[str, Any]]:
 
 def tpot_over_time(
     lines: Mapping[str, tuple[Floats, Floats]],
+    by_share: bool = False,
     ax: Any = None,
     look: Mapping[str, Look] | None = None,
 ) -> Any:
-    """95th percentile of TPOT by arrival, a line a strategy.
+    """95th percentile of TPOT along a run, a line a strategy.
 
     Parameters
     ----------
     lines : mapping
-        Times of arrival and percentiles of each strategy [s], as from ``modes.p95_by_arrival``.
+        Places in the run and percentiles [s] of each strategy, as from ``modes.p95_along``.
+    by_share : bool
+        Places are shares of the requests, as in a closed loop, whose runs differ in length; else
+        times [s].
     ax, look : optional
         Where to draw, and how each strategy looks.
     """
     look = look or looks(lines)
     last = max((float(times[-1]) for times, _ in lines.values() if times.size), default=1.0)
     per_unit, clock = axes.duration_unit(last)
+    title = f"arrival, {clock}"
+    if by_share:
+        last, per_unit, title = 1.0, 100.0, "requests sent before, %"
     factor, unit = axes.time_unit(v for _, values in lines.values() for v in values)
     with plots.drawing(ax) as drawn:
         entries = []
@@ -146,5 +153,5 @@ def tpot_over_time(
             entries.append((label, line))
         axes.linear(drawn, "x", last * per_unit)
         axes.linear(drawn, "y")
-        axes.finish(drawn, f"arrival, {clock}", f"TPOT p95, {unit}", entries)
+        axes.finish(drawn, title, f"TPOT p95, {unit}", entries)
     return drawn

@@ -137,24 +137,31 @@ def course(columns: Columns, most: int = MOST_BINS) -> Course:
     )
 
 
-def p95_by_arrival(
-    arrival_s: Floats, values: Floats, least: int = 20, most: int = 40
+def sent_share(arrival_s: Floats) -> Floats:
+    """Share of the requests sent before each one, 0 to 1, shape (requests,)."""
+    share = np.empty(len(arrival_s))
+    share[np.argsort(arrival_s, kind="stable")] = np.arange(len(arrival_s)) / max(len(arrival_s), 1)
+    return share
+
+
+def p95_along(
+    places: Floats, values: Floats, least: int = 20, most: int = 40
 ) -> tuple[Floats, Floats]:
-    """95th percentile of a latency along a run: middles of bins of arrival [s], and values [s].
+    """95th percentile of a latency along a run: middles of bins of requests, and values [s].
 
     Parameters
     ----------
-    arrival_s, values : array, shape (requests,)
-        NaN where a request has no latency.
+    places, values : array, shape (requests,)
+        When a request came, in any unit; its latency, NaN where it has none.
     least : int
         Requests a bin holds; with fewer in all there is one bin.
     most : int
         Most bins.
     """
     known = ~np.isnan(values)
-    order = np.argsort(arrival_s[known], kind="stable")
-    arrival_s, values = arrival_s[known][order], values[known][order]
+    order = np.argsort(places[known], kind="stable")
+    places, values = places[known][order], values[known][order]
     bins = min(max(len(values) // least, 1), most)
     parts = [part for part in np.array_split(np.arange(len(values)), bins) if part.size]
-    middles = [float(np.median(arrival_s[part])) for part in parts]
+    middles = [float(np.median(places[part])) for part in parts]
     return np.array(middles), np.array([float(np.quantile(values[part], 0.95)) for part in parts])

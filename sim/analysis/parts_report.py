@@ -30,12 +30,15 @@ def worst_window(row: Row) -> str | None:
 
 
 def stream_table(points: Sequence[Sequence[Row]], width: int) -> Iterator[Line]:
-    """Table by stream of the baseline and the chosen strategy at each point, if any has streams."""
+    """Table by stream of the baseline and the chosen strategy at each point, if any has streams.
+
+    Where sequences switch, of all strategies: a policy treats streams differently.
+    """
     parts = []
     for rows in points:
-        chosen = best(rows)
+        chosen, switching = best(rows), any("modes" in row for row in rows)
         for row in rows:
-            if row.get("baseline") or row is chosen:
+            if row.get("baseline") or row is chosen or switching:
                 parts += [(row, part, row is chosen) for part in row["streams"]]
     if not parts:
         return

@@ -10,6 +10,7 @@ from sim.analysis import describe
 from sim.analysis.grid import points
 from sim.analysis.kernel_notes import beyond
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
+from sim.analysis.modes_report import mode_lines
 from sim.analysis.parts_report import stream_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
 
@@ -20,6 +21,7 @@ BASIS = {
     "assumed": "no measurement behind it",
 }
 
+REGRET = "regret: tokens a second short of the oracle's, and time per token beyond its"
 
 Cell = Callable[[Row], str]
 
@@ -49,6 +51,7 @@ def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     marked = [id(row) in chosen for row in rows]
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
     yield Line("")
+    yield from mode_lines(at_points, width)
     yield from stream_table(at_points, width)
     for text in _legend(rows):
         yield from paragraph(text, width, "note")
@@ -166,6 +169,11 @@ def _slo(row: Row, key: str) -> float | None:
     return value
 
 
+def _regret(row: Row, key: str) -> str:
+    value = (row.get("regret") or {}).get(key)
+    return number(None if value is None else 100 * value)
+
+
 def _statistics(title: str, name: str) -> tuple[str, list[tuple[str, Cell]]]:
     return title, [(statistic, _milliseconds(name, statistic)) for statistic in STATISTICS]
 
@@ -188,6 +196,14 @@ COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
         [
             ("now", lambda row: number(row["tau"])),
             ("off below", lambda row: number(row["break_even_tau"])),
+        ],
+    ),
+    (
+        "regret %",
+        [
+            ("tok/s", lambda row: _regret(row, "tok_per_s")),
+            ("TPOT mean", lambda row: _regret(row, "tpot_mean")),
+            ("TPOT p95", lambda row: _regret(row, "tpot_p95")),
         ],
     ),
     ("accepted", [("%", lambda row: _in_percent(row["acceptance_rate"]))]),
@@ -242,6 +258,8 @@ def reading(rows: Sequence[Row]) -> list[str]:
         notes.append(f"bands hold {percent(bands[0]['level'])} of outcomes")
     if any(band[end] is None for band in bands for end in ("lo", "hi")):
         notes.append("an end marked ? saturates")
+    if any(row.get("regret") for row in rows):
+        notes.append(REGRET)
     return [
         *notes,
         "speedup: time per token of plain decoding over the strategy's, at the same load",
