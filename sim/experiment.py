@@ -263,7 +263,9 @@ def _serve(
         stationary=scenario.workload.arrivals.stationary,
         window_s=scenario.run.window_s,
     )
-    return Served(runs, recorders, row | mode_row(setup.strategy, recorders, modes, runs))
+    return Served(
+        runs, recorders, row | mode_row(setup.strategy, recorders, modes, runs, ran.stream_names)
+    )
 
 
 def _acceptance_seed(seed: int, replication: int) -> int:

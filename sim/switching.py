@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from models.strategies import Strategy
 from models.strategies.adaptive import Adaptive
 from models.strategies.dynamic_k import DynamicK, ProxyK
@@ -45,6 +47,7 @@ def mode_row(
     recorders: Sequence[Recorder],
     tables: Sequence[Modes],
     runs: Sequence[Columns],
+    streams: Sequence[str],
 ) -> dict[str, Any]:
     """Keys of a result row that only a strategy of several modes has.
 
@@ -57,6 +60,8 @@ def mode_row(
         Of each; empty where the strategy has one mode only.
     runs : sequence of Columns
         Request tables.
+    streams : sequence of str
+        Names of the streams.
 
     Returns
     -------
@@ -64,7 +69,7 @@ def mode_row(
         ``modes`` as `sim.analysis.modes.by_mode` gives them, and ``gate``: ``measure`` and
         thresholds, where there is one. Where switches are decided, also
         ``switches`` (how many), ``switches_per_1000_tokens`` and ``switches_per_request`` over
-        what finished, and ``first_switches`` of the first replication.
+        what finished, and ``first_switches`` of the first replication, streams by their names.
     """
     if not tables:
         return {}
@@ -84,10 +89,12 @@ def mode_row(
         "switches_per_1000_tokens": 1000 * count / tokens if tokens else None,
         "switches_per_request": count / requests if requests else None,
         "first_switches": [
-            {
-                name: column[place].item() if column.dtype != object else column[place]
-                for name, column in first.items()
-            }
-            for place in range(min(FIRST, len(first["at_s"])))
+            _switch(first, place, streams) for place in range(min(FIRST, len(first["at_s"])))
         ],
     }
+
+
+def _switch(table: Columns, place: int, streams: Sequence[str]) -> dict[str, Any]:
+    """One row of a table of switches."""
+    row = {name: np.asarray(column[place]).item() for name, column in table.items()}
+    return row | ({"owner": streams[row["owner"]]} if row["of"] == "stream" else {})
