@@ -263,9 +263,8 @@ def _serve(
         stationary=scenario.workload.arrivals.stationary,
         window_s=scenario.run.window_s,
     )
-    return Served(
-        runs, recorders, row | mode_row(setup.strategy, recorders, modes, runs, ran.stream_names)
-    )
+    row |= mode_row(setup.strategy, recorders, modes, runs, workloads[0].stream_names)
+    return Served(runs, recorders, row)
 
 
 def _acceptance_seed(seed: int, replication: int) -> int:

@@ -111,7 +111,7 @@ strategies:
   # - {{kind: dynamic_k, hypothetical: true, primary: {{kind: eagle3, k: 5}}, reserve: largest,
   #    rule: {{kind: schedule, by_batch: [[1, 5], [16, 3], [64, 0]], dead_band: 4}}}}
   #    # or rule: {{kind: goodput, window_tokens: 500}}, rule: {{kind: proxy, power: 0.5}}
-  # - {{kind: oracle, hypothetical: true, among: [{{kind: autoregressive}}, {{kind: eagle3, k: 3}}]}}
+  # - {{kind: oracle, hypothetical: true, among: [{{kind: autoregressive}}, {{kind: ngram}}]}}
   #    # a bound: every row tells its regret
 
 slo:                              # p50, p90, p95, p99 of ttft_s, tpot_s, e2e_s, in seconds
