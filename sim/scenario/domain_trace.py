@@ -75,7 +75,9 @@ def _read(path: str, in_shares: bool, size: int, mtime_ns: int) -> Listed:
         for cells in lines:
             cells = [cell.strip() for cell in cells]
             if lines.line_num == 1 and cells != HEADER:
-                raise InputError(path, 1, "", f"must read {','.join(HEADER)}, got {show(','.join(cells))}")
+                raise InputError(
+                    path, 1, "", f"must read {','.join(HEADER)}, got {show(','.join(cells))}"
+                )
             if lines.line_num > 1 and any(cells):
                 place, word = _row(path, lines.line_num, cells)
                 _check_place(path, lines.line_num, place, places, in_shares)

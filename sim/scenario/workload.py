@@ -19,8 +19,14 @@ from models.schema import Frozen, ModelError
 from sim.scenario.arrivals import Arrivals, ClosedLoop
 from sim.scenario.distributions import Floats, Ints
 from sim.scenario.fleet import Client
-from sim.scenario.mixture import Clock, choose_streams, draw_domains, mean_shares
-from sim.scenario.over_time import check_shares, unit_of
+from sim.scenario.mixture import (
+    Clock,
+    choose_streams,
+    domains_change,
+    draw_domains,
+    mean_shares,
+)
+from sim.scenario.over_time import ShareOverTime, check_shares, unit_of
 from sim.scenario.requests import Prefixes, Requests
 from sim.scenario.sessions import Substreams, Turns, draw_turns
 from sim.scenario.streams import Stream
@@ -108,6 +114,12 @@ class Workload(Frozen):
     def domain_names(self) -> tuple[str, ...]:
         """Domains of the streams, each once, in order of first mention."""
         return tuple(dict.fromkeys(name for stream in self.streams for name in stream.domains))
+
+    @property
+    def stationary(self) -> bool:
+        """Neither the rate of arrivals nor what arrives changes with time: a run can settle."""
+        changing = any(isinstance(kind.share, ShareOverTime) for kind in self.streams)
+        return self.arrivals.stationary and not changing and not domains_change(self.streams)
 
     @property
     def mean_turns(self) -> float:
