@@ -44,6 +44,11 @@ class Lookahead(Strategy):
         """Both branches need a mask of their own."""
         return True
 
+    @property
+    def refill_steps(self) -> int:
+        """The window has to fill its N-1 levels before it yields an n-gram."""
+        return self.n - 1
+
     def varies_width(self, engine: Engine) -> bool:
         """The pool may hold fewer guesses than G."""
         return self.found_share < 1 or super().varies_width(engine)

@@ -119,11 +119,17 @@ def block_growth(context: Counts, starts: Counts, prefilled: Counts, rules: Rule
     if rules.preemption == "never":
         return np.zeros(len(context), dtype=np.int64)
     block = rules.block_tokens
-    held = (context + (rules.slots - 1 + block - 1)) // block
+    held = blocks_held(context, rules.slots, block)
     growth = np.empty_like(held)
     np.subtract(held[1:], held[:-1], out=growth[1:])
     growth[starts] = held[starts] - -(-prefilled // block)
     return growth
+
+
+def blocks_held(context: Counts, slots: int | Counts, block: int) -> Counts:
+    """KV blocks of ``block`` tokens a sequence holds in a step, given the context before it."""
+    held: Counts = (context + (slots - 1 + block - 1)) // block
+    return held
 
 
 def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: Rules) -> Path:

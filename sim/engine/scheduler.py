@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from sim.engine.decode_batch import DecodeBatch
+from sim.engine.batch import Batch
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.request import Request
 from sim.engine.rules import Rules
@@ -43,7 +43,7 @@ class Scheduler:
         Its victims that were decoding; requests whose blocks it brings back from host memory.
     """
 
-    def __init__(self, rules: Rules, batch: DecodeBatch) -> None:
+    def __init__(self, rules: Rules, batch: Batch) -> None:
         self.rules, self.batch = rules, batch
         self.blocks = KvBlocks(rules)
         self.pool = self.blocks.pool
@@ -85,7 +85,10 @@ class Scheduler:
         while growth > pool.free:
             self._preempt(next(reversed(self.running)))
             growth = self.batch.growth
-        pool.take(growth)
+        if growth < 0:
+            pool.release(-growth)
+        else:
+            pool.take(growth)
 
     def _prefills(self, known_s: float) -> Prefill | None:
         """Chunks for the next step, admitting requests that are ready at ``known_s``."""
