@@ -259,10 +259,11 @@ def _domains(
     stream: NDArray[np.int32],
     rng: StreamDraws,
 ) -> Ints:
-    """Domain of each request: that of the first of its family, and of its copy."""
+    """Domain of each request: that of the first of its family, copy and stream."""
     n, first = len(chosen.row), np.arange(len(chosen.row))
     if domains_change(workload.streams):
         family = _families(trace)[chosen.row] * (int(chosen.copy.max()) + 1) + chosen.copy
+        family = family * len(workload.streams) + stream
         _, heads, own = np.unique(family, return_index=True, return_inverse=True)
         first = heads[own]
     clock = Clock(chosen.arrival_s, np.arange(n) / n)
