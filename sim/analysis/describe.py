@@ -83,9 +83,8 @@ def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
 def _streams_of(arrivals: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> str:
     if arrivals.get("stream_from"):
         return f"; streams by {arrivals['stream_from']}"
-    if len(streams) == 1:
-        return ""
-    return "; " + ", ".join(_named(streams, at).strip() for at in range(len(streams)))
+    told = ", ".join(_named(streams, at).strip() for at in range(len(streams)))
+    return f"; {told}" if told else ""
 
 
 def _named(streams: Sequence[Mapping[str, Any]], at: int) -> str:
@@ -93,9 +92,8 @@ def _named(streams: Sequence[Mapping[str, Any]], at: int) -> str:
     if len(streams) == 1:
         return ""
     shares = [stream["share"] for stream in streams]
-    changing = any(isinstance(share, Mapping) for share in shares)
     told = []
-    for end in (0, -1) if changing else (0,):
+    for end in (0, -1) if any(isinstance(share, Mapping) for share in shares) else (0,):
         now = [share["at"][end][1] if isinstance(share, Mapping) else share for share in shares]
         told.append(percent(now[at] / sum(now)) if sum(now) else "-")
     return f"{' to '.join(told)} {streams[at]['name']} "
