@@ -261,5 +261,19 @@ def test_strategies_meet_the_same_requests_and_rows_tell_domains_apart(scenario:
     assert parts["rare"]["acceptance_rate"] < 0.05
     chat, sql = result.document["rows"][1]["streams"]
     assert chat["tau"] > sql["tau"] > parts["rare"]["tau"]
-    # What changes has no steady state: nothing is cut as warm-up.
-    assert result.document["rows"][1]["measured"] == 120
+
+
+def test_traffic_that_changes_has_no_steady_state() -> None:
+    assert workload(CHAT, SQL).stationary
+    for kind in CHANGING:
+        assert not workload(kind, {**SQL, "name": "other", "share": 0.3}).stationary
+
+
+def test_nothing_is_cut_as_warm_up_where_streams_change(scenario: Path) -> None:
+    changing = TEXT.replace("requests: 120", "requests: 1000").replace("12}", "40}", 1)
+    scenario.write_text(changing, "utf-8")
+    constant = ("workload.streams[1].share=0.3", "workload.streams[0].domain=chat")
+    constant += ("workload.streams[1].domain=rare",)
+    (plain, _) = experiment.run(load_scenario(scenario)).document["rows"]
+    (settled, _) = experiment.run(load_scenario(scenario, constant)).document["rows"]
+    assert plain["measured"] == 1000 > settled["measured"]
