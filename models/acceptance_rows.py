@@ -196,8 +196,10 @@ def _matches(block: Acceptance, at_k: int, k: int, within: _Within) -> NgramLogi
     if within.step_spread is not None:
         stated = Means(share, stay, conditional[:at_k])
         at = matches_solved(stated, within.spread, within.step_spread, within.step_memory)
-        beyond = np.repeat(at.accepted[:, -1:], conditional.size - at_k, axis=1)
-        return at._replace(accepted=np.concatenate((at.accepted, beyond), axis=1))
+        last = logit(conditional[at_k - 1 : at_k])
+        beyond = logit(conditional[at_k:]) + np.where(np.isfinite(last), at.accepted[0, -1:], 0.0)
+        beyond -= np.where(np.isfinite(last), last, 0.0)
+        return at._replace(accepted=np.concatenate((at.accepted, beyond[None, :]), axis=1))
     at = ngram_located(share, stay, np.cumprod(conditional[:at_k]), within.spread)
     shift = at.accepted[0, 0] - logit(conditional[:1])
     return at._replace(accepted=(logit(conditional) + shift)[None, :])

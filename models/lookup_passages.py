@@ -83,7 +83,7 @@ def match_means(at: NgramLogits, spread: float, step_spread: float, step_memory:
     alphas = np.divide(reached[1:], before, out=np.zeros_like(before), where=before > 0.0)
     full = steps * own.before
     stay = (full * own.stay).sum() / full.sum() if full.any() else 0.0
-    return Means(float(reached[0] / steps.sum()), float(stay), alphas)
+    return Means(float(reached[0] / steps.sum()), float(stay), np.minimum(alphas, 1.0))
 
 
 def matches_solved(

@@ -19,7 +19,7 @@ from calibration.acceptance.maximum import (
     normal_prior,
     spread_prior,
 )
-from calibration.acceptance.nodes import passage_nodes, request_nodes
+from calibration.acceptance.nodes import passage_nodes, request_nodes, spacing_for
 from calibration.acceptance.trace import Trace
 from models.acceptance_block import SPREAD
 from models.paths import Floats
@@ -89,7 +89,7 @@ def _spacing(data: Outcomes, start: Floats) -> float:
     before = np.concatenate(([1.0], survival[:-1]))
     rates = survival / before
     told = float((before * rates * (1.0 - rates)).sum()) * float(data.lengths.max())
-    return float(np.clip(1.5 / np.sqrt(max(told, 1e-9)), 0.08, 0.4))
+    return spacing_for(told)
 
 
 def _posterior(data: Outcomes, levels: Levels) -> Objective:

@@ -17,6 +17,8 @@ from models.paths import Floats, Ints
 
 CHUNK = 32
 """Requests handled at once, for memory."""
+_FAR = 1e100
+"""How much likelier the steps to come may be than they were, at levels as good as ruled out."""
 
 
 class Levels(NamedTuple):
@@ -168,7 +170,7 @@ def _backward(
             ahead = kept.seen[t] * later[:n] / kept.scales[t]
             anew = (ahead @ levels.e_weights)[..., None]
             slope += float((kept.states[t - 1][:n] * (ahead - anew)).sum())
-            later[:n] = memory * ahead + (1.0 - memory) * anew
+            later[:n] = np.minimum(memory * ahead + (1.0 - memory) * anew, _FAR)
     counts += _by_code(np.concatenate(codes), np.concatenate(posteriors), len(counts))
     return slope
 

@@ -26,7 +26,7 @@ from calibration.acceptance.maximum import (
     normal_prior,
     spread_prior,
 )
-from calibration.acceptance.nodes import passage_nodes, request_nodes
+from calibration.acceptance.nodes import passage_nodes, request_nodes, spacing_for
 from calibration.acceptance.trace import Trace
 from models.acceptance_block import SPREAD
 from models.acceptance_rows import NGRAM_STAY
@@ -34,9 +34,7 @@ from models.lookup_passages import match_means
 from models.paths import Floats
 from models.population import NgramLogits, logit
 
-_SPACING = 0.1
 _EDGE = 1e-4
-_LEVELS = Levels(*request_nodes(_SPACING), *passage_nodes(PASSAGE_POINTS))
 _WITHIN = ("spread", "step_spread", "step_memory")
 
 
@@ -97,12 +95,12 @@ def _maximum(data: Tries, start: Floats, free: int) -> Maximum:
 
 
 def _posterior(data: Tries) -> Objective:
-    flat = _LEVELS._replace(e=np.zeros(1), e_weights=np.ones(1))
+    levels = Levels(*request_nodes(_spacing(data)), *passage_nodes(PASSAGE_POINTS))
+    flat = levels._replace(e=np.zeros(1), e_weights=np.ones(1))
 
     def objective(vector: Floats) -> tuple[float, Floats]:
         spread, *passages = (float(value) for value in vector[-3:])
-        levels = _LEVELS if any(passages) else flat
-        value, slope = lookup_likelihood(data, vector, levels)
+        value, slope = lookup_likelihood(data, vector, levels if any(passages) else flat)
         priors = [
             normal_prior(vector[:-3], LOGIT_SD),
             spread_prior(spread),
@@ -113,6 +111,13 @@ def _posterior(data: Tries) -> Objective:
         return value, slope + np.concatenate([own for _, own in priors])
 
     return objective
+
+
+def _spacing(data: Tries) -> float:
+    """Fine enough for the longest request."""
+    happened, tried = data.seen()
+    told = float((happened * (tried - happened) / np.maximum(tried, 1.0)).sum())
+    return spacing_for(told * float(data.lengths.max()) / data.codes.size)
 
 
 def _stated(vector: Floats, depth: int) -> Stated:
