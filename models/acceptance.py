@@ -147,8 +147,10 @@ def ngram_law(
     parts = zip(*(at for _, at in pairs), strict=True)
     stacked = NgramLogits(*(np.concatenate(part) for part in parts))
     if any(row.variation != STEADY for row in rows):
-        within = np.array([row.variation[:2] for row in rows]).T
-        return NgramPassageLaw(*_summary(rows, k), stacked, _spreads(rows), *within, full_width)
+        spreads, memories = np.array([row.variation[:2] for row in rows]).T
+        return NgramPassageLaw(
+            *_summary(rows, k), stacked, _spreads(rows), spreads, memories, full_width
+        )
     return NgramLaw(*_summary(rows, k), stacked, _spreads(rows), full_width)
 
 

@@ -125,9 +125,7 @@ class _Matched(NamedTuple):
     survival: Floats
 
 
-def _by_passage(
-    at: NgramLogits, shift: Floats, step_spread: float, step_memory: float
-) -> _Matched:
+def _by_passage(at: NgramLogits, shift: Floats, step_spread: float, step_memory: float) -> _Matched:
     shifts = shift + step_spread * NODES[:, None]
     rates = at.shifted(shifts.ravel()).rates()
     survival = rates.survival.reshape(*shifts.shape, -1)

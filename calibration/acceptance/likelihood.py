@@ -21,7 +21,6 @@ CONTEXT_BINS = 24
 """Contexts closer than a 24th of the range share one table: far below a slope's effect."""
 
 
-
 class Parameters(NamedTuple):
     """Of the law, in one domain; ``logits`` of shape (depth,)."""
 

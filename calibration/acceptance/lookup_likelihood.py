@@ -2,8 +2,8 @@
 
 A match is found with probability ``sigmoid(enter + u)``, or ``sigmoid(stay + u)`` after one that
 was accepted in full, and its draft tokens are accepted with ``sigmoid(l_i + u)``, where
-``u = spread z + step_spread e`` as in ``likelihood``. What the step before showed is known, so given
-the levels a step's code has one probability: a product of things that happened or failed.
+``u = spread z + step_spread e`` as in ``likelihood``. What the step before showed is known, so
+given the levels a step's code has one probability: a product of things that happened or failed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def tries(trace: Trace) -> Tries:
     # No match, or so many tokens of one accepted and the next refused, or that many drafted.
     shown = np.where(match, 1 + trace.accepted + cut * (levels + 1), 0)
     accepted = np.tile(np.arange(levels + 1), 2)
-    passed = np.concatenate((np.zeros((1, levels)), np.tri(2 * levels + 2, levels)))
+    passed = np.zeros((2 * levels + 3, levels))
     passed[1:] = np.arange(levels) < accepted[:, None]
     refused = np.zeros_like(passed)
     refused[1 : levels + 1] = np.eye(levels)
