@@ -26,9 +26,8 @@ from models.paths import (
     STEP,
     Floats,
     Ints,
-    Paths,
     Sample,
-    draw_paths,
+    Sampler,
     enough_steps,
     request_keys,
     request_normals,
@@ -171,10 +170,10 @@ class NgramPassageLaw(Summary):
     step_memories: Floats
     full_width: bool
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """See `Law.paths`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
+    ) -> Sampler:
+        """See `Law.sampler`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
         at = NgramLogits(*(rows[domains] for rows in self.logits))
         shift = self.spreads[domains] * request_normals(seed, ids)
         vary, memory = self.step_spreads[domains], self.step_memories[domains]
@@ -198,7 +197,7 @@ class NgramPassageLaw(Summary):
             drafted = self.depth * matched
             return Sample(accepted, drafted, 1 + drafted)
 
-        return draw_paths(tokens, guess, sample)
+        return Sampler(guess, sample)
 
 
 def _would(uniforms: Floats, logits: Floats, by: Floats, counts: Ints) -> tuple[Ints, Floats]:
