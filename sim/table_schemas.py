@@ -40,6 +40,7 @@ REQUESTS = pa.schema(
         field("id", COUNT, "", "sessions in order of arrival, all turns of one together"),
         field("session", COUNT, "", "id of the first request of its session; often its own"),
         field("stream", TEXT, "", "name of the traffic stream"),
+        field("domain", TEXT, "", "kind of text, as of its arrival"),
         *_RUN,
         field("replica", COUNT, "", "engine replica that served it"),
         field("status", TEXT, "", " | ".join(STATUS_NAMES)),
@@ -105,6 +106,7 @@ MODES = pa.schema(
         field("steps", COUNT, "step", "decode steps of sequences that ended in the bin"),
         field("emitted", COUNT, "token", "tokens they emitted, before the cut at the end"),
         field("accepted", COUNT, "token", "draft tokens accepted, before the cut at the end"),
+        field("reached", COUNT, "token", "draft tokens accepted, and the first refused of a step"),
         field("offered", COUNT, "token", "most they could accept: K of a chain, depth of a tree"),
         field("drafted", COUNT, "token", "draft tokens verified"),
     ]
@@ -119,7 +121,12 @@ SWITCHES = pa.schema(
         field("owner", COUNT, "", "id of the request, place of the stream from 0, or the replica"),
         field("mode_from", TEXT, "", "mode left"),
         field("mode_to", TEXT, "", "mode entered"),
-        field("reading", NUMBER, "", "what decided: acceptance or tau read, or sequences running"),
+        field(
+            "reading",
+            NUMBER,
+            "",
+            "what decided: a measured rate, or sequences running",
+        ),
     ]
 )
 

@@ -38,6 +38,8 @@ def test_modes_add_up_to_the_requests(result: Result) -> None:
             assert table[name].sum() == whole[name].sum(), (run.strategy, name)
         assert table["emitted"].sum() == table["steps"].sum() + table["accepted"].sum()
         assert (table["accepted"] <= table["offered"]).all()
+        assert (table["accepted"] <= table["reached"]).all()
+        assert (table["reached"] <= table["offered"]).all()
         assert (table["offered"] <= table["drafted"]).all()
 
 
@@ -92,7 +94,7 @@ def test_rows_tell_shares_tau_and_switches(result: Result, rows: dict[str, Any])
     assert list(rows["dynamic"]["modes"]) == ["K=0", "K=1", "K=2", "K=3"]
     assert rows["dynamic"]["modes"]["K=0"] == {
         **{"share": 0.0, "steps": 0},
-        **{"tau": None, "acceptance": None},
+        **{"alpha": None, "acceptance": None, "tau": None},
     }
     for name in SWITCHING[:3]:
         noted = [len(run.columns["at_s"]) for run in result.switches if run.strategy == name]
@@ -101,7 +103,7 @@ def test_rows_tell_shares_tau_and_switches(result: Result, rows: dict[str, Any])
         assert rows[name]["switches_per_1000_tokens"] == pytest.approx(1000 * sum(noted) / 5600)
     assert {each["owner"] for each in rows["by stream"]["first_switches"]} <= {"chat", "sql"}
     assert rows["gate"]["gate"] == {
-        **{"measure": "acceptance", "leave_below": 0.35},
+        **{"measure": "alpha", "leave_below": 0.35},
         **{"return_above": 0.35},
     }
     assert "switches" not in rows["oracle"]
@@ -165,7 +167,10 @@ def table(width_s: tuple[float, float]) -> Columns:
                 "width_s": np.full(2 * bins, width),
                 "mode": np.tile(np.array(["a", "b"], dtype=object), bins),
                 "running": np.tile([3.0, 1.0], bins),
-                **{name: np.tile([4, 2], bins) for name in ("steps", "emitted", "offered")},
+                **{
+                    name: np.tile([4, 2], bins)
+                    for name in ("steps", "emitted", "reached", "offered")
+                },
                 "accepted": np.tile([2, 0], bins),
                 "drafted": np.tile([4, 2], bins),
             }

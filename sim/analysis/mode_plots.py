@@ -17,7 +17,11 @@ FEW = 12
 """Switches marked one by one; of more the rate is drawn."""
 LEFT = 44
 INNER = plots.WIDTH - LEFT - plots.RIGHT
-TITLES = {"acceptance": "accepted of levels offered, %", "tau": "tokens a step (tau)"}
+TITLES = {
+    "alpha": "draft tokens accepted of those reached, %",
+    "acceptance": "accepted of levels offered, %",
+    "tau": "tokens a step (tau)",
+}
 
 
 def modes_over_time(

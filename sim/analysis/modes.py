@@ -14,7 +14,13 @@ Floats = npt.NDArray[np.float64]
 
 MOST_BINS = 100
 MOST_LINES = 3
-COUNTS = ("steps", "emitted", "accepted", "offered", "drafted")
+COUNTS = ("steps", "emitted", "accepted", "reached", "offered", "drafted")
+RATIOS = {
+    "alpha": ("accepted", "reached"),
+    "acceptance": ("accepted", "offered"),
+    "tau": ("emitted", "steps"),
+}
+"""What a gate may watch: the first over the second."""
 
 
 def by_mode(runs: Sequence[Columns]) -> dict[str, dict[str, Any]]:
@@ -29,8 +35,9 @@ def by_mode(runs: Sequence[Columns]) -> dict[str, dict[str, Any]]:
     -------
     dict
         By mode, in the order of the strategy: ``share`` of the time sequences decoded, ``steps``,
-        ``tau`` (tokens a step) and ``acceptance`` (draft tokens accepted over levels offered);
-        None where there was none.
+        ``alpha`` (draft tokens accepted over those reached, the first refused one included),
+        ``acceptance`` (over levels offered) and ``tau`` (tokens a step); None where there was
+        none.
     """
     names = dict.fromkeys(str(name) for run in runs for name in run["mode"])
     sums = {name: _sums(runs, name) for name in names}
@@ -39,8 +46,7 @@ def by_mode(runs: Sequence[Columns]) -> dict[str, dict[str, Any]]:
         name: {
             "share": one["sequence_s"] / whole if whole else None,
             "steps": round(one["steps"]),
-            "tau": _ratio(one["emitted"], one["steps"]),
-            "acceptance": _ratio(one["accepted"], one["offered"]),
+            **{name: _ratio(one[above], one[below]) for name, (above, below) in RATIOS.items()},
         }
         for name, one in sums.items()
     }
@@ -85,11 +91,11 @@ class Course(NamedTuple):
         return _divided(self.running, self.running.sum(axis=0), 0.0)
 
     def readings(self, measure: str) -> dict[str, Floats]:
-        """Acceptance (over levels offered) or tau of the modes that draft; NaN where none ran.
+        """One of ``RATIOS`` of the modes that draft; NaN where none ran.
 
         Of more than three such modes all together, as ``all modes``.
         """
-        part, whole = {"acceptance": ("accepted", "offered"), "tau": ("emitted", "steps")}[measure]
+        part, whole = RATIOS[measure]
         drafts = self.counts["offered"].sum(axis=1) > 0
         above, below = self.counts[part][drafts], self.counts[whole][drafts]
         if drafts.sum() > MOST_LINES:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sim.analysis import describe, grid
 from sim.analysis.layout import Column, Group, Line, paragraph, table
 from sim.analysis.verdict import Row, number
 
-TITLES = ("of the time %", "steps", "tau", "accepted of offered %")
+TITLES = ("of the time %", "steps", "tau", "alpha %", "accepted of offered %")
+REGRETS = {"tok/s": "tok_per_s", "TPOT mean": "tpot_mean", "TPOT p95": "tpot_p95"}
+REGRET = "regret: tokens a second short of the oracle's, and time per token beyond its"
 MOST_ROWS = 60
 """Rows of modes printed; of more only the point with the pictures is shown."""
 MOST_MODES = 20
@@ -67,6 +69,7 @@ def mode_cells(mode: Mapping[str, Any]) -> list[str]:
         _in_percent(mode["share"]),
         str(mode["steps"]),
         number(mode["tau"]),
+        _in_percent(mode["alpha"]),
         _in_percent(mode["acceptance"]),
     ]
 
@@ -87,6 +90,11 @@ def _switch(each: Mapping[str, Any]) -> str:
     whose = "" if each["of"] == "engine" else f", {each['of']} {each['owner']}"
     what = f"{each['mode_from']} to {each['mode_to']}"
     return f"at {number(each['at_s'])} s {what} (reads {number(each['reading'])}{whose})"
+
+
+def regret(key: str) -> Callable[[Row], str]:
+    """Cell of one kind of regret [%]."""
+    return lambda row: _in_percent((row.get("regret") or {}).get(key))
 
 
 def _in_percent(share: float | None) -> str:

@@ -10,8 +10,8 @@ from sim.analysis import describe
 from sim.analysis.grid import points
 from sim.analysis.kernel_notes import beyond
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
-from sim.analysis.modes_report import mode_lines
-from sim.analysis.parts_report import stream_table, worst_window
+from sim.analysis.modes_report import REGRET, REGRETS, mode_lines, regret
+from sim.analysis.parts_report import part_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -20,8 +20,6 @@ BASIS = {
     "extrapolated": "measured elsewhere, carried over",
     "assumed": "no measurement behind it",
 }
-
-REGRET = "regret: tokens a second short of the oracle's, and time per token beyond its"
 
 Cell = Callable[[Row], str]
 
@@ -52,7 +50,10 @@ def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
     yield Line("")
     yield from mode_lines(at_points, width)
-    yield from stream_table(at_points, width)
+    yield from part_table(at_points, width, "stream")
+    streams = document["scenario"]["workload"].get("streams", ())
+    if any(isinstance(stream.get("domain"), Mapping) for stream in streams):
+        yield from part_table(at_points, width, "domain")
     for text in _legend(rows):
         yield from paragraph(text, width, "note")
     yield Line("")
@@ -169,11 +170,6 @@ def _slo(row: Row, key: str) -> float | None:
     return value
 
 
-def _regret(row: Row, key: str) -> str:
-    value = (row.get("regret") or {}).get(key)
-    return number(None if value is None else 100 * value)
-
-
 def _statistics(title: str, name: str) -> tuple[str, list[tuple[str, Cell]]]:
     return title, [(statistic, _milliseconds(name, statistic)) for statistic in STATISTICS]
 
@@ -198,14 +194,7 @@ COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
             ("off below", lambda row: number(row["break_even_tau"])),
         ],
     ),
-    (
-        "regret %",
-        [
-            ("tok/s", lambda row: _regret(row, "tok_per_s")),
-            ("TPOT mean", lambda row: _regret(row, "tpot_mean")),
-            ("TPOT p95", lambda row: _regret(row, "tpot_p95")),
-        ],
-    ),
+    ("regret %", [(title, regret(key)) for title, key in REGRETS.items()]),
     ("accepted", [("%", lambda row: _in_percent(row["acceptance_rate"]))]),
     (
         "KV memory",
