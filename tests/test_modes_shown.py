@@ -10,7 +10,7 @@ import pytest
 from rows import row, saturated_row
 from switching_cases import FIXED, SWITCHING, ran
 
-from sim.analysis import modes
+from sim.analysis import mode_plots, modes
 from sim.analysis.modes_report import switches
 from sim.analysis.report import run_report
 from sim.compare import regret
@@ -143,15 +143,16 @@ def test_regret_in_an_open_loop_is_of_time_and_none_where_something_saturates() 
 
 def test_the_printed_report_has_modes_switches_and_regret(result: Result) -> None:
     text = run_report(result.document, 100)
-    assert "of the time %" in text
-    assert "accepted of offered %" in text
+    assert "time %" in text
+    assert "of offered %" in text
+    assert max(map(len, text.splitlines())) <= 100
     assert "regret %" in text
     count = next(r["switches"] for r in result.document["rows"] if r["strategy"] == "gate")
     assert f"gate: {count} switches, " in text
     for name in ("gate", "oracle", "eagle3 K=3"):
         assert sum(f" {name} " in line and " sql " in line for line in text.splitlines()) >= 1
     plain = run_report(ran("strategies=[{kind: ngram, k: 3}]").document, 100)
-    assert "of the time" not in plain
+    assert "of offered" not in plain
     assert "regret" not in plain
 
 
@@ -203,3 +204,27 @@ def test_latency_along_a_run_follows_the_arrivals() -> None:
     assert len(places) == 4
     assert p95.tolist() == [1.0, 1.0, 3.0, 3.0]
     assert (np.diff(places) > 0).all()
+
+
+def test_modes_of_one_name_are_told_apart() -> None:
+    draft = "{kind: eagle3, k: 2, acceptance: {alpha: 0.7}}"
+    gate = f"{{kind: adaptive, hypothetical: true, primary: {draft}, fallback: {draft}}}"
+    row = ran(f"strategies=[{gate}]").document["rows"][1]
+    assert list(row["modes"]) == ["eagle3 K=2", "eagle3 K=2 (2)"]
+    assert sum(mode["share"] for mode in row["modes"].values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("switched", "panels"), [(0, 1), (3, 1), (40, 2)])
+def test_thresholds_are_drawn_and_many_switches_as_a_rate(switched: int, panels: int) -> None:
+    gate = {"measure": "tau", "leave_below": 1.2, "return_above": 1.5}
+    at_s = np.linspace(0, 7, switched)
+    ax = mode_plots.modes_over_time(modes.course(table((1, 1))), at_s, gate)
+    upper = ax.child_axes[0]
+    assert len(ax.child_axes) == panels
+    assert [line.get_ydata()[0] for line in upper.lines[-2:]] == [1.2, 1.5]
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["leaves below 1.2", "returns from 1.5", "a", "b"] + ["a switch"] * (
+        0 < switched < 40
+    )
+    if panels == 2:
+        assert sum(ax.lines[0].get_ydata()[:-1]) == pytest.approx(40)

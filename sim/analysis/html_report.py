@@ -16,6 +16,7 @@ from sim.analysis.assumptions import assumptions
 from sim.analysis.figures import MODES, OVER_TIME, Picture, appearance, carried, pictures
 from sim.analysis.html_modes import html_modes
 from sim.analysis.kernel_notes import beyond
+from sim.analysis.modes_report import READING
 from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
 from sim.analysis.svg import inline
@@ -165,6 +166,7 @@ def _compared(document: Document) -> dict[str, Any]:
         "all": None if few else html_tables.strategies(rows, scenario, look),
         "more": html_tables.strategies(rows, scenario, look, main=False),
         "modes": html_modes(shown),
+        "modes_reading": READING,
         "streams": html_tables.streams(shown),
         "windows": html_tables.worst_windows(shown, look),
         "window": describe.duration(length),

@@ -9,14 +9,18 @@ from sim.analysis import describe, grid
 from sim.analysis.layout import Column, Group, Line, paragraph, table
 from sim.analysis.verdict import Row, number
 
-TITLES = ("of the time %", "steps", "tau", "alpha %", "accepted of offered %")
+TITLES = ("time %", "steps", "tau", "alpha %", "of offered %")
+READING = (
+    "time: share of the decoding sequences; alpha: draft tokens accepted of those reached; of "
+    "offered: of K, or the depth of the tree."
+)
 REGRETS = {"tok/s": "tok_per_s", "TPOT mean": "tpot_mean", "TPOT p95": "tpot_p95"}
 REGRET = "regret: tokens a second short of the oracle's, and time per token beyond its"
 MOST_ROWS = 60
 """Rows of modes printed; of more only the point with the pictures is shown."""
 MOST_MODES = 20
 """Modes of a strategy shown, the most used ones."""
-TOLD = 4
+TOLD = 2
 """Switches told one by one."""
 
 
@@ -44,8 +48,9 @@ def mode_lines(points: Sequence[Sequence[Row]], width: int) -> Iterator[Line]:
     if any(row["point"] for row in rows):
         keys.insert(0, Column("at", [describe.point(row["point"]) for row, *_ in parts], left=True))
     cells = zip(*(mode_cells(mode) for _, _, mode in parts), strict=True)
-    columns = [Column(title, texts) for title, texts in zip(TITLES, cells, strict=True)]
-    yield from table(keys, [Group("", columns)], width, [False] * len(parts))
+    groups = [Group("", [Column(*each)]) for each in zip(TITLES, cells, strict=True)]
+    yield from table(keys, groups, width, [False] * len(parts))
+    yield from paragraph(READING, width, "note")
     yield Line("")
     for row in rows:
         text = switches(row)
