@@ -96,6 +96,7 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
         top_p=deployment.top_p,
         max_num_seqs=deployment.max_num_seqs_for(strategy),
         max_num_batched_tokens=deployment.max_num_batched_tokens,
+        launches=deployment.launches,
     )
     return Setup(
         strategy=strategy,
@@ -116,9 +117,10 @@ def _rules(deployment: Deployment, strategy: Strategy, budget: KvBudget) -> Rule
         block_tokens=engine.block_tokens,
         n_blocks=budget.n_blocks,
         slots=kv_slots(engine, strategy),
+        kv=deployment.kv_use(strategy),
         width=strategy.verify_tokens,
         async_scheduling=strategy.scheduled_ahead(engine),
-        prefix_cache=engine.prefix_cache,
+        prefix_cache=engine.prefix_cache and deployment.kv_policy is None,
         drop_matched_block=engine.drop_matched_block and strategy.drops_matched_block,
         preemption=engine.preemption,
         exclusive_prefill=engine.prefill == "exclusive",
