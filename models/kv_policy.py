@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from models.schema import Frozen, NonNegative, Positive, PositiveInt
+from models.schema import Frozen, NonNegative, Positive, PositiveInt, Share
 
 Counts = NDArray[np.int64]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Policy(Frozen):

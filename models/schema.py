@@ -13,6 +13,7 @@ Basis = Literal["validated", "extrapolated", "assumed"]
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0)]
 

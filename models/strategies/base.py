@@ -119,6 +119,21 @@ class Strategy(Frozen):
         return (Branches(leaves, 1 + self.depth),)
 
     @property
+    def modes(self) -> tuple[Strategy, ...]:
+        """Strategies its sequences may be in; itself alone where nothing is switched."""
+        return (self,)
+
+    @property
+    def parts(self) -> Mapping[str, Strategy]:
+        """Strategies it is made of, by the key they stand under; itself under no key."""
+        return {"": self}
+
+    @property
+    def refill_steps(self) -> int:
+        """Steps that accept nothing after a sequence has switched to it."""
+        return 0
+
+    @property
     def band_family(self) -> str:
         """Which residuals of a profile speak for it: drafted trees have their own."""
         return "tree" if self.needs_tree and self.drafts_ahead else self.family

@@ -54,6 +54,11 @@ class Lookahead(Strategy):
         """
         return Branches(self.g, self.n), Branches(1, self.w * (self.n - 1))
 
+    @property
+    def refill_steps(self) -> int:
+        """The window has to fill its N-1 levels before it yields an n-gram."""
+        return self.n - 1
+
     def varies_width(self, engine: Engine) -> bool:
         """The pool may hold fewer guesses than G."""
         return self.found_share < 1 or super().varies_width(engine)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.engine.decode_batch import DecodeBatch
+from sim.engine.batch import Batch
 from sim.engine.kv_runs import RunBlocks
 from sim.engine.rules import Rules
 from sim.engine.scheduler import Prefill, Scheduler
@@ -15,14 +15,14 @@ class RunScheduler(Scheduler):
     Parameters
     ----------
     rules : Rules
-    batch : DecodeBatch
+    batch : Batch
     totals : StepTotals
         Its ``unusable_s`` is kept.
     """
 
     blocks: RunBlocks
 
-    def __init__(self, rules: Rules, batch: DecodeBatch, totals: StepTotals) -> None:
+    def __init__(self, rules: Rules, batch: Batch, totals: StepTotals) -> None:
         blocks = RunBlocks(rules)
         super().__init__(rules, batch, blocks)
         self._addresses, self._totals = blocks.pool, totals
@@ -38,6 +38,6 @@ class RunScheduler(Scheduler):
         return plan
 
 
-def scheduler_of(rules: Rules, batch: DecodeBatch, totals: StepTotals) -> Scheduler:
+def scheduler_of(rules: Rules, batch: Batch, totals: StepTotals) -> Scheduler:
     """Scheduler of one replica, by how its blocks must lie."""
     return RunScheduler(rules, batch, totals) if rules.kv.run else Scheduler(rules, batch)

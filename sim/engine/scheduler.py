@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from sim.engine.decode_batch import DecodeBatch
+from sim.engine.batch import Batch
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.request import Request
 from sim.engine.rules import Rules
@@ -43,7 +43,7 @@ class Scheduler:
         Its victims that were decoding; requests whose blocks it brings back from host memory.
     """
 
-    def __init__(self, rules: Rules, batch: DecodeBatch, blocks: KvBlocks | None = None) -> None:
+    def __init__(self, rules: Rules, batch: Batch, blocks: KvBlocks | None = None) -> None:
         self.rules, self.batch = rules, batch
         self.blocks = KvBlocks(rules) if blocks is None else blocks
         self.pool = self.blocks.pool

@@ -15,10 +15,12 @@ from models.kv_memory import KvBudget, kv_budget
 from models.kv_policy import AnyPolicy
 from models.kv_use import KvUse, kv_use
 from models.launches import NO_LAUNCHES, Launches
+from models.laws import Law
 from models.profile import Profile
 from models.residuals import Residuals
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
+from models.thinning import ThinnedLaw
 from models.transformer import Transformer
 from sim.scenario.checks import (
     blame,
@@ -140,6 +142,11 @@ class Deployment:
         extra = strategy.memory(self.target, self.weights, self.kv, self.tp).kv_bytes_per_token
         size = self.target.kv_bytes_per_token(self.kv, self.tp) + extra
         return kv_use(self.engine, strategy, self.tree_kv, self.kv_policy, size)
+
+    def thinned(self, law: Law, domains: tuple[str, ...]) -> Law:
+        """A law of acceptance with the loss that the scenario states for its KV policy."""
+        loss = self.kv_policy.acceptance_loss if self.kv_policy else 0.0
+        return ThinnedLaw.of(law, loss, len(domains))
 
     def kv_budget(self, strategy: Strategy) -> KvBudget:
         """KV blocks left beside this strategy; ModelError if there is none."""

@@ -37,7 +37,7 @@ def blame(key: str) -> Iterator[None]:
     except ValueError as error:
         inner = getattr(error, "key", "")
         message = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(message, f"{key}.{inner}" if inner else key) from error
+        raise ModelError(message, ".".join(filter(None, (key, inner)))) from error
 
 
 def check_split(
@@ -168,8 +168,10 @@ def check_strategies(
         with blame(f"strategies[{index}]"):
             _check_engine(strategy, deployment)
             strategy.check(deployment.target, deployment.tp)
-            _check_draft(strategy, deployment)
-            _check_domains(strategy, domains)
+            for key, part in strategy.parts.items():
+                with blame(key):
+                    _check_draft(part, deployment)
+                    _check_domains(part, domains)
             strategy.law(deployment.engine, domains)
         _check_batch(strategy, deployment)
         _check_memory(index, strategy, deployment)
