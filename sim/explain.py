@@ -201,8 +201,9 @@ def _roof(setup: Setup, query: int, components: dict[str, float]) -> str:
         "elementwise": "launches",
         "collectives": "interconnect",
         "sampling": "sampling",
+        "fetch": "fetching KV",
     }
     shares: dict[str, float] = {}
     for name, kind in kinds.items():
-        shares[kind] = shares.get(kind, 0.0) + components[name]
+        shares[kind] = shares.get(kind, 0.0) + components.get(name, 0.0)
     return max(shares, key=lambda kind: shares[kind])
