@@ -7,7 +7,8 @@ import numpy as np
 from models.acceptance_block import Acceptance
 from models.acceptance_file import Entry, read
 from models.acceptance_rows import STEADY, Row, lookahead_row, ngram_row, replayed_row, tree_row
-from models.laws import ChainLaw, Law, LookaheadLaw, NgramLaw, PlainLaw, Pool
+from models.laws import ChainLaw, Law, LookaheadLaw, PlainLaw, Pool
+from models.lookup import NgramLaw
 from models.lookup_passages import NgramPassageLaw
 from models.passages import PassageLaw, Variation
 from models.paths import Floats

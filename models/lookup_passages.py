@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from models.laws import Steps, Summary, follow
+from models.laws import Summary
+from models.lookup import Steps, follow
 from models.passages import passage_levels
 from models.paths import (
     SECOND,

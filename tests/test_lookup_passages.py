@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.acceptance import Acceptance, ngram_law
-from models.laws import NgramLaw
+from models.lookup import NgramLaw
 from models.lookup_passages import Means, NgramPassageLaw, match_means, matches_solved
 from models.passages import passage_levels
 from models.paths import SECOND, STEP, request_keys, request_normals, step_uniforms
