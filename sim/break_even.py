@@ -146,7 +146,7 @@ def break_even_tau(
         where a run decoded nothing, where no tau is enough, and where sequences switch: what they
         emit then follows what they do.
     """
-    if not setup.strategy.drafted or setup.modes is not None or own is None or at is None:
+    if not setup.strategy.drafted or setup.strategy.switches or own is None or at is None:
         return None
     n = max(1, min(round(at.n), setup.rules.max_num_seqs))
     tokens = max(at.output - 1, 1.0)

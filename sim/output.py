@@ -40,7 +40,7 @@ Before = Callable[[str], Iterable[tuple[RunTable, pa.Table]]]
 def tables_of(scenario: ScenarioFile) -> dict[str, pa.Schema]:
     """Schema of each table a scenario leaves, by name of its file."""
     strategies = (each for point in scenario.points for each in point.scenario.strategies)
-    switching = any(len(strategy.modes) > 1 for strategy in strategies)
+    switching = any(strategy.switches for strategy in strategies)
     return {**TABLES, **(SWITCHING if switching else {})}
 
 

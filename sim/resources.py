@@ -70,7 +70,7 @@ def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
     dict or None
         ``components`` (name to seconds), ``batch`` (sequences), ``context`` (tokens of each).
     """
-    if at is None or setup.modes is not None:
+    if at is None or setup.strategy.switches:
         return None
     (n, query_tokens), context = _usual(setup, at), round(at.context)
     components = setup.step_time.breakdown(n, n * context, query_tokens)

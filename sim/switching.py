@@ -36,8 +36,8 @@ def switches_of(strategy: Strategy) -> str | None:
 
 
 def mode_tables(recorder: Recorder, strategy: Strategy) -> Modes | None:
-    """Tables of one run; None where the strategy has one mode only."""
-    if len(strategy.modes) == 1:
+    """Tables of one run; None where sequences do not switch."""
+    if not strategy.switches:
         return None
     return mode_columns(recorder), switch_columns(recorder, switches_of(strategy) or "engine")
 
@@ -57,7 +57,7 @@ def mode_row(
     recorders : sequence of Recorder
         One a replication.
     tables : sequence of Modes
-        Of each; empty where the strategy has one mode only.
+        Of each; empty where sequences do not switch.
     runs : sequence of Columns
         Request tables.
     streams : sequence of str

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from rows import row, saturated_row
-from switching_cases import FIXED, SWITCHING, ran
+from switching_cases import FIXED, SWITCHING, ran, scenario
 
+from sim import explain
 from sim.analysis import mode_plots, modes
 from sim.analysis.modes_report import switches
 from sim.analysis.report import run_report
@@ -228,3 +229,14 @@ def test_thresholds_are_drawn_and_many_switches_as_a_rate(switched: int, panels:
     )
     if panels == 2:
         assert sum(ax.lines[0].get_ydata()[:-1]) == pytest.approx(40)
+
+
+def test_a_strategy_stepped_one_by_one_under_a_kv_policy_does_not_switch() -> None:
+    policy = "{kind: streaming_llm, sinks: 4, window: 64, acceptance_loss: 0, quality_loss: 0}"
+    changes = (f"engine.kv_policy={policy}", "strategies=[{kind: eagle3, k: 2}]")
+    result = ran(*changes, "workload.requests=10")
+    assert not result.modes
+    for row in result.document["rows"]:
+        assert "modes" not in row
+        assert row["step_s"]
+    assert not any("mode" in row for row in explain.explain(scenario(*changes))["rows"])
