@@ -236,7 +236,7 @@ def test_a_strategy_stepped_one_by_one_under_a_kv_policy_does_not_switch() -> No
     changes = (f"engine.kv_policy={policy}", "strategies=[{kind: eagle3, k: 2}]")
     result = ran(*changes, "workload.requests=10")
     assert not result.modes
-    for row in result.document["rows"]:
-        assert "modes" not in row
-        assert row["step_s"]
+    for each in result.document["rows"]:
+        assert "modes" not in each
+        assert each["step_s"]
     assert not any("mode" in row for row in explain.explain(scenario(*changes))["rows"])
