@@ -1,0 +1,95 @@
+"""The picture of every claim, made of what its audit found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sim.analysis import audit_plots, describe
+from sim.audit.words import scaled
+
+Finding = Mapping[str, Any]
+
+
+class Picture(NamedTuple):
+    """A picture, the claim it belongs to, and what it shows in words."""
+
+    name: str
+    id: str
+    figure: Any
+    label: str
+
+
+def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
+    """One for each claim that has figures."""
+    for finding in findings:
+        panels = _panels(finding)
+        if panels:
+            varied = finding["varied"] or _points_vary(finding)
+            drawn = audit_plots.claim(panels, f"{finding['id']}: {finding['claim']}", varied)
+            label = f"{finding['id']}: {finding['verdict']['text']}"
+            yield Picture(file_name(finding["id"]), finding["id"], drawn, label)
+
+
+def file_name(claim: str) -> str:
+    """A claim's name as a part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "_", claim.lower()).strip("_") or "claim"
+
+
+def _points_vary(finding: Finding) -> str:
+    points = [figure["point"] for figure in _figures(finding["cases"][0])]
+    return ", ".join(dict.fromkeys(key for point in points for key in point)) or "as stated"
+
+
+def _panels(finding: Finding) -> list[dict[str, Any]]:
+    cases = finding["cases"]
+    titles = dict.fromkeys(figure["title"] for case in cases for figure in _figures(case))
+    return [_panel(cases, title) for title in titles]
+
+
+def _figures(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The figures a claim gives; where it gives none, those the model answers with."""
+    beside = [figure for parts in case["arithmetic"].values() for figure in parts]
+    return case["figures"] or beside
+
+
+def _panel(cases: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
+    found = [
+        (case, figure) for case in cases for figure in case["figures"] if figure["title"] == title
+    ]
+    first = found[0][1]
+    claimed = first["claimed"] or {"min": None, "max": None, "tolerance": 0.0}
+    values = [figure["value"] for _, figure in found]
+    factor, unit = scaled(first["unit"], [*values, claimed["min"], claimed["max"]])
+    tolerance = claimed["tolerance"]
+    ends = [claimed["min"], claimed["max"]]
+    slack = [None if end is None else tolerance * abs(end) for end in ends]
+    outer = [
+        None if end is None or room is None else factor * (end + sign * room)
+        for end, room, sign in zip(ends, slack, (-1, 1), strict=True)
+    ]
+    return {
+        "title": title,
+        "unit": unit,
+        "claimed": [None if end is None else factor * end for end in ends],
+        "outer": outer,
+        "dots": [_dot(case, figure, factor, len(cases) > 1) for case, figure in found],
+    }
+
+
+def _dot(
+    case: Mapping[str, Any], figure: Mapping[str, Any], factor: float, several: bool
+) -> dict[str, Any]:
+    where = describe.point(figure["point"])
+    value = where.rpartition(" ")[2] or where
+    label = ", ".join(filter(None, [case["label"] if several else "", value])) or case["label"]
+    scaled_to = {
+        key: None if figure[key] is None else factor * figure[key] for key in ("value", "lo", "hi")
+    }
+    return {
+        "label": label,
+        **scaled_to,
+        "agrees": figure["agrees"],
+        "plausible": case["plausible"],
+    }

@@ -1,0 +1,73 @@
+"""Figures of an audit in words: each unit as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sim.analysis.verdict import number
+
+FACTORS = {"%": (100.0, " %"), "s": (1e3, " ms"), "byte": (1e-9, " GB"), "x": (1.0, "x")}
+"""From the unit of a measure to the one shown."""
+
+LONG_S = 10.0
+"""From here on times are shown in seconds."""
+
+
+def scaled(unit: str, values: Iterable[float | None] = ()) -> tuple[float, str]:
+    """Factor and name of the unit shown; times in seconds where any of ``values`` is long."""
+    if unit == "s" and any(value is not None and abs(value) >= LONG_S for value in values):
+        return 1.0, " s"
+    return FACTORS.get(unit, (1.0, f" {unit}"))
+
+
+def figure_text(value: float | None, unit: str) -> str:
+    """One figure with its unit."""
+    if value is None:
+        return "-"
+    factor, name = scaled(unit, [value])
+    return f"{number(factor * value)}{name}"
+
+
+def banded_text(figure: Mapping[str, Any]) -> str:
+    """A figure with its band and unit, such as ``2.1 (1.9-2.4) x``."""
+    value, lo, hi = figure["value"], figure["lo"], figure["hi"]
+    if value is None:
+        return f"none: {figure['why']}" if figure["why"] else "none"
+    if lo is None and hi is None:
+        return figure_text(value, figure["unit"])
+    factor, name = scaled(figure["unit"], [value])
+    ends = ("?" if end is None else number(factor * end) for end in (lo, hi))
+    between = " to " if lo is not None and lo < 0 else "-"
+    return f"{number(factor * value)} ({between.join(ends)}){_apart(name)}"
+
+
+def range_text(claimed: Mapping[str, Any], unit: str) -> str:
+    """A claimed range with its unit."""
+    lo, hi = claimed["min"], claimed["max"]
+    if lo is None or hi is None:
+        word, end = ("at least", lo) if hi is None else ("at most", hi)
+        return f"{word} {figure_text(end, unit)}"
+    if lo == hi:
+        return figure_text(lo, unit)
+    factor, name = scaled(unit, [lo, hi])
+    between = " to " if lo < 0 else "-"
+    return f"{number(factor * lo)}{between}{number(factor * hi)}{name}"
+
+
+def span_text(values: Sequence[float | None], unit: str) -> str:
+    """One figure, or the least and the most of several."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    return range_text({"min": min(known), "max": max(known)}, unit)
+
+
+def either(labels: Iterable[str]) -> str:
+    """Labels listed with commas, the last one after 'or'."""
+    *most, last = labels
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _apart(name: str) -> str:
+    return name if name.startswith(" ") else f" {name}"
