@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from sim.analysis import axes, plots
 from sim.analysis.palette import BAD, MUTED, PAPER, SHADES
 from sim.analysis.sheet import Sheet, name
@@ -18,90 +16,129 @@ ROOM = 0.12
 """Of the span of what is drawn, left free above and below it."""
 WIDE = 30.0
 """From this ratio of the largest to the smallest figure on, the axis is logarithmic."""
-LETTERS_A_ROW = 74
-"""Of all labels of a panel together; more of them are tilted."""
+LONGEST_UPRIGHT = 12
+"""Letters of the name of a case up to which cases stand side by side."""
+ROW = 40
+"""Height of a case that lies [px]."""
 
 
 def claim(panels: Sequence[Mapping[str, Any]], question: str, varied: str) -> Any:
     """A panel a figure: predictions with their bands over the cases tried.
 
+    Cases stand side by side; where their names are long, below one another.
+
     Parameters
     ----------
     panels : sequence of mapping
         ``title``, ``unit`` (as shown), ``claimed`` (two ends, either None), ``outer`` (the same
-        with the tolerance) and ``dots``: ``label``, ``value``, ``lo``, ``hi``, ``agrees`` and
-        ``plausible`` of each, in the unit shown.
+        with the tolerance) and ``dots``: ``case``, ``point``, ``value``, ``lo``, ``hi``,
+        ``agrees`` and ``plausible`` of each, in the unit shown.
     question : str
         Stands above.
     varied : str
-        What the cases differ in: the title of the x axis.
+        What the cases differ in.
 
     Returns
     -------
     matplotlib.figure.Figure
     """
     shown = panels[:MOST_PANELS]
-    columns = min(len(shown), 2)
+    names = [dot["case"] for panel in shown for dot in panel["dots"]]
+    lying = max(map(len, names)) > LONGEST_UPRIGHT
     with plots.blank() as figure:
-        tilted = any(_crowded(panel["dots"], columns) for panel in shown)
-        foot = 96 if tilted else 44
-        sheet = Sheet(figure, len(shown), columns, HEIGHT, legend=1, left=56, foot=foot)
+        rows = max(len({dot["case"] for dot in panel["dots"]}) for panel in shown)
+        columns, height = (1, ROW * rows + 10) if lying else (min(len(shown), 2), HEIGHT)
+        left = 300 if lying else 56
+        sheet = Sheet(figure, len(shown), columns, height, legend=1, left=left)
         for panel in shown:
             ax = sheet.panel()
-            _panel(ax, panel, tilted)
-            ax.set_xlabel(axes.short(varied, 60), fontsize=10.5, color=MUTED)
-            name(ax, axes.short(str(panel["title"]), 40), panel["unit"].strip())
-        sheet.ask(
-            axes.short(question, 100),
-            "A dot is a prediction, its line the 90 % band. Green: the range claimed, paler with "
-            "its tolerance.",
-        )
+            _Panel(ax, panel, lying).draw()
+            if not lying:
+                ax.set_xlabel(axes.short(varied, 60), fontsize=10.5, color=MUTED)
+            name(ax, axes.short(str(panel["title"]), 44), panel["unit"].strip())
+        claimed = any(panel["claimed"] != [None, None] for panel in shown)
+        green = " Green: the range claimed, paler with its tolerance." if claimed else ""
+        sheet.ask(question, f"A dot is a prediction, its line the 90 % band.{green}")
         if entries := _legend(figure, shown):
             sheet.legend(entries)
     return figure
 
 
-def _crowded(dots: Sequence[Mapping[str, Any]], columns: int) -> bool:
-    letters = sum(len(dot["label"]) + 2 for dot in dots)
-    return letters > LETTERS_A_ROW * 2 / (columns + 1)
+class _Panel:
+    """One figure; values run upwards, or to the right where the cases lie."""
 
+    def __init__(self, ax: Any, panel: Mapping[str, Any], lying: bool) -> None:
+        self.ax, self.panel, self.lying = ax, panel, lying
+        self.lo, self.hi = _span(panel)
+        self.cases = list(dict.fromkeys(dot["case"] for dot in panel["dots"]))
 
-def _panel(ax: Any, panel: Mapping[str, Any], tilted: bool) -> None:
-    dots = panel["dots"]
-    at = np.arange(len(dots), dtype=float)
-    lo, hi = _span(panel)
-    for ends, alpha in ((panel["outer"], 0.1), (panel["claimed"], 0.2)):
-        if ends == [None, None]:
-            continue
-        least, most = (lo if ends[0] is None else ends[0]), (hi if ends[1] is None else ends[1])
-        if least == most:
-            ax.axhline(least, color=GOOD, linewidth=1.4)
-        ax.axhspan(max(least, lo), min(most, hi), color=GOOD, alpha=alpha, linewidth=0)
-    for place, dot in zip(at, dots, strict=True):
-        if dot["value"] is not None:
-            _dot(ax, place, dot)
+    def draw(self) -> None:
+        self._claimed()
+        for dot in self.panel["dots"]:
+            self._dot(dot)
+        self._axes()
+
+    def _claimed(self) -> None:
+        line, span = (
+            (self.ax.axvline, self.ax.axvspan) if self.lying else (self.ax.axhline, self.ax.axhspan)
+        )
+        for ends, alpha in ((self.panel["outer"], 0.1), (self.panel["claimed"], 0.2)):
+            if ends == [None, None]:
+                continue
+            least = self.lo if ends[0] is None else ends[0]
+            most = self.hi if ends[1] is None else ends[1]
+            if least == most:
+                line(least, color=GOOD, linewidth=1.4)
+            span(max(least, self.lo), min(most, self.hi), color=GOOD, alpha=alpha, linewidth=0)
+
+    def _dot(self, dot: Mapping[str, Any]) -> None:
+        place = float(self.cases.index(dot["case"]))
+        if dot["value"] is None:
+            at = (self.lo, place) if self.lying else (place, self.lo)
+            align = {"va": "center"} if self.lying else {"ha": "center", "va": "bottom"}
+            self.ax.text(*at, " none", color=MUTED, fontsize=10, **align)
+            return
+        colour = BAD if dot["agrees"] is False else ACCENT
+        if dot["lo"] is not None or dot["hi"] is not None:
+            ends = (
+                self.lo if dot["lo"] is None else dot["lo"],
+                self.hi if dot["hi"] is None else dot["hi"],
+            )
+            self._plot([place, place], ends, color=colour, linewidth=2.2, alpha=0.4)
+        look = {
+            "marker": "X" if dot["agrees"] is False else "o",
+            "markersize": 8.5,
+            "markerfacecolor": colour if dot["plausible"] else PAPER,
+            "markeredgecolor": colour,
+            "linestyle": "",
+        }
+        self._plot([place], [dot["value"]], **look)
+        if dot["point"]:
+            offset = (0, 8) if self.lying else (8, 0)
+            at = (dot["value"], place) if self.lying else (place, dot["value"])
+            align = {"ha": "center"} if self.lying else {"va": "center"}
+            text = {"xytext": offset, "textcoords": "offset points", "fontsize": 9.5}
+            self.ax.annotate(dot["point"], at, color=MUTED, **text, **align)
+
+    def _plot(self, places: Any, values: Any, **style: Any) -> None:
+        both = (values, places) if self.lying else (places, values)
+        self.ax.plot(*both, **style)
+
+    def _axes(self) -> None:
+        ax, count = self.ax, len(self.cases)
+        along, across = ("x", "y") if self.lying else ("y", "x")
+        if self.lo > 0 and self.hi / self.lo > WIDE:
+            axes.log(ax, along, self.lo, self.hi)
         else:
-            ax.text(place, lo + (hi - lo) * 0.03, "none", ha="center", color=MUTED, fontsize=10)
-    if lo > 0 and hi / lo > WIDE:
-        axes.log(ax, "y", lo, hi)
-    else:
-        ax.set_ylim(lo, hi)
-    turn: dict[str, Any] = {"rotation": 28, "ha": "right", "rotation_mode": "anchor"}
-    labels = [axes.short(dot["label"], 22) for dot in dots]
-    ax.set_xticks(at, labels, **(turn if tilted else {}))
-    ax.set_xlim(-0.6, len(dots) - 0.4)
-    ax.grid(visible=False, axis="x")
-
-
-def _dot(ax: Any, place: float, dot: Mapping[str, Any]) -> None:
-    colour = BAD if dot["agrees"] is False else ACCENT
-    if dot["lo"] is not None or dot["hi"] is not None:
-        bottom, top = ax.get_ylim() if None in (dot["lo"], dot["hi"]) else (0, 0)
-        ends = [dot["lo"] if dot["lo"] is not None else bottom, dot["hi"] or top]
-        ax.plot([place, place], ends, color=colour, linewidth=2.2, alpha=0.45)
-    fill = colour if dot["plausible"] else PAPER
-    style = {"marker": "X" if dot["agrees"] is False else "o", "markersize": 8.5, "linestyle": ""}
-    ax.plot([place], [dot["value"]], markerfacecolor=fill, markeredgecolor=colour, **style)
+            ax.set(**{f"{along}lim": (self.lo, self.hi)})
+        labels = [axes.short(case, 44) for case in self.cases]
+        if self.lying:
+            ax.set_yticks(range(count), labels)
+            ax.set_ylim(count - 0.4, -0.6)
+        else:
+            ax.set_xticks(range(count), labels)
+            ax.set_xlim(-0.6, count - 0.4)
+        ax.grid(visible=False, axis=across)
 
 
 def _span(panel: Mapping[str, Any]) -> tuple[float, float]:

@@ -91,7 +91,7 @@ class Tested(Quantity):
 
 
 class Sensitivity(Frozen):
-    """The input that decides a claim, and the values tried; the first one makes the prediction."""
+    """The input that decides a claim, and the values tried."""
 
     key: str | None = Field(default=None, description="Dotted key of the scenario that is varied.")
     values: tuple[Any, ...] = Field(default=(), max_length=50, description="Its values.")
@@ -100,6 +100,10 @@ class Sensitivity(Frozen):
     )
     cases: dict[Label, Settings] = Field(
         default={}, max_length=50, description="Dotted keys and values by name of the case."
+    )
+    stated: Any = Field(
+        default=None,
+        description="Value, or name of the case, the prediction is made with; default the first.",
     )
     plausible: tuple[Any, ...] | None = Field(
         default=None, description="Values, or names of cases, that may hold; default all."
@@ -118,7 +122,15 @@ class Sensitivity(Frozen):
         for value in self.plausible or ():
             if value not in known:
                 raise ModelError(f"is none of the values tried, got {value!r}", "plausible")
+        if self.stated is not None and self.stated not in known:
+            raise ModelError(f"is none of the values tried, got {self.stated!r}", "stated")
         return self
+
+    @property
+    def first(self) -> int:
+        """Which of the cases makes the prediction."""
+        known = self.values if self.key else tuple(self.cases)
+        return 0 if self.stated is None else known.index(self.stated)
 
 
 class Claim(Frozen):

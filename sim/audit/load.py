@@ -29,10 +29,11 @@ class Case(NamedTuple):
 
 
 class Posed(NamedTuple):
-    """A claim and the cases it is tried at, the first of which makes the prediction."""
+    """A claim, the cases it is tried at, and which of them makes the prediction."""
 
     claim: Claim
     cases: tuple[Case, ...]
+    stated: int
 
 
 def shipped() -> Path:
@@ -82,7 +83,8 @@ def _posed(document: Document, index: int, claim: Claim) -> Posed:
     )
     for case in cases:
         _check(document, claim, where, case)
-    return Posed(claim, cases)
+    asked = claim.sensitivity
+    return Posed(claim, cases, 0 if asked is None else asked.first)
 
 
 def _settings(claim: Claim, where: Where) -> Iterator[tuple[str, bool, list[tuple[Where, Any]]]]:

@@ -133,6 +133,8 @@ def break_even_alpha(look: Look) -> Measured:
 
 def _alpha(tau: float, depth: int) -> float:
     """Root of ``1 + a + ... + a^depth = tau``, by halving; 0 and 1 where it is out of reach."""
+    if tau <= 1:
+        return 0.0
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.analysis import audit_plots, describe
+from sim.analysis import audit_plots
+from sim.audit.verdict import KINDS
 from sim.audit.words import scaled
 
 Finding = Mapping[str, Any]
@@ -27,7 +28,10 @@ def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
         panels = _panels(finding)
         if panels:
             varied = finding["varied"] or _points_vary(finding)
-            drawn = audit_plots.claim(panels, f"{finding['id']}: {finding['claim']}", varied)
+            question = (
+                f"Does {finding['id']} hold? {KINDS[finding['verdict']['kind']].capitalize()}"
+            )
+            drawn = audit_plots.claim(panels, question, varied)
             label = f"{finding['id']}: {finding['verdict']['text']}"
             yield Picture(file_name(finding["id"]), finding["id"], drawn, label)
 
@@ -38,7 +42,7 @@ def file_name(claim: str) -> str:
 
 
 def _points_vary(finding: Finding) -> str:
-    points = [figure["point"] for figure in _figures(finding["cases"][0])]
+    points = [figure["point"] for figure in _figures(finding["cases"][finding["stated"]])]
     return ", ".join(dict.fromkeys(key for point in points for key in point)) or "as stated"
 
 
@@ -56,7 +60,7 @@ def _figures(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _panel(cases: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
     found = [
-        (case, figure) for case in cases for figure in case["figures"] if figure["title"] == title
+        (case, figure) for case in cases for figure in _figures(case) if figure["title"] == title
     ]
     first = found[0][1]
     claimed = first["claimed"] or {"min": None, "max": None, "tolerance": 0.0}
@@ -81,14 +85,13 @@ def _panel(cases: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
 def _dot(
     case: Mapping[str, Any], figure: Mapping[str, Any], factor: float, several: bool
 ) -> dict[str, Any]:
-    where = describe.point(figure["point"])
-    value = where.rpartition(" ")[2] or where
-    label = ", ".join(filter(None, [case["label"] if several else "", value])) or case["label"]
+    where = ", ".join(str(value) for value in figure["point"].values())
     scaled_to = {
         key: None if figure[key] is None else factor * figure[key] for key in ("value", "lo", "hi")
     }
     return {
-        "label": label,
+        "case": case["label"] if several else where or case["label"],
+        "point": where if several else "",
         **scaled_to,
         "agrees": figure["agrees"],
         "plausible": case["plausible"],

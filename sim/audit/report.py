@@ -60,7 +60,7 @@ def _lines(findings: Sequence[Finding], width: int) -> Iterator[Line]:
 
 def tested(finding: Finding) -> list[Mapping[str, Any]]:
     """Figures of the case that makes the prediction."""
-    return list(finding["cases"][0]["figures"])
+    return list(finding["cases"][finding["stated"]]["figures"])
 
 
 def counts(findings: Sequence[Finding]) -> str:
@@ -96,7 +96,7 @@ def sentence(finding: Finding) -> str:
 
 def arithmetic(finding: Finding) -> list[tuple[str, str]]:
     """Names and values of the figures beside the verdict."""
-    figures = finding["cases"][0]["arithmetic"]
+    figures = finding["cases"][finding["stated"]]["arithmetic"]
     return [(name, "; ".join(map(_placed, parts))) for name, parts in figures.items()]
 
 

@@ -94,9 +94,7 @@ def _case(one: Posed, case: Case, on_progress: OnProgress | None) -> Json:
     except ModelError as error:
         views, problem = [View(case.scenario, point) for point in case.scenario.points], str(error)
     figures = [figure for each in claim.tested for figure in _figures(each, views, problem)]
-    arithmetic = {
-        name: _figures(each, views, problem) for name, each in claim.arithmetic.items()
-    }
+    arithmetic = {name: _figures(each, views, problem) for name, each in claim.arithmetic.items()}
     return {
         "label": case.label,
         "plausible": case.plausible,
@@ -175,8 +173,8 @@ def _finding(one: Posed, cases: list[Json]) -> Json:
     varied = None if asked is None else asked.key or asked.name
     because = None
     if claim.because is not None:
-        because = _filled(claim.because, cases[0]["arithmetic"])
-    verdict = judge(cases, varied, because, claim.missing)
+        because = _filled(claim.because, cases[one.stated]["arithmetic"])
+    verdict = judge(cases, one.stated, varied, because, claim.missing)
     return {
         "id": claim.id,
         "claim": claim.claim,
@@ -187,6 +185,7 @@ def _finding(one: Posed, cases: list[Json]) -> Json:
         "verdict": verdict._asdict(),
         "varied": varied,
         "why": asked.why if asked is not None else None,
+        "stated": one.stated,
         "cases": cases,
     }
 

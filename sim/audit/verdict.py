@@ -59,6 +59,7 @@ def together(parts: Sequence[bool | None]) -> bool | None:
 
 def judge(
     cases: Sequence[Case],
+    stated: int = 0,
     varied: str | None = None,
     because: str | None = None,
     missing: str | None = None,
@@ -71,8 +72,9 @@ def judge(
     Parameters
     ----------
     cases : sequence of mapping
-        ``label``, ``plausible``, ``agrees`` and ``figures`` of each; the first one makes the
-        prediction.
+        ``label``, ``plausible``, ``agrees`` and ``figures`` of each.
+    stated : int
+        Which of them makes the prediction.
     varied : str, optional
         What the cases differ in.
     because : str, optional
@@ -87,13 +89,16 @@ def judge(
         return Verdict("not_decidable", f"not decidable: {missing or _unknown(cases)}")
     agreeing = [case for case in known if case["agrees"]]
     if len(agreeing) == len(plausible):
-        return Verdict("reproduced", f"reproduced{_how(cases[0])}{_range(cases, varied)}{rest}")
+        how = _how(cases[stated])
+        return Verdict("reproduced", f"reproduced{how}{_range(cases, varied)}{rest}")
     if agreeing:
         text = f"reproduced only if {varied} = {either(case['label'] for case in agreeing)}"
         others = [case for case in plausible if not case["agrees"]]
+        text = f"{text}{_only_by_band(agreeing)}"
         return Verdict("only_if", f"{text}; {_at(others[0], varied)}{rest}")
     reason = f" because {because}" if because else ""
-    said = f"{KINDS['contradicts']}{reason}: {_at(known[0], varied if len(cases) > 1 else None)}"
+    first = cases[stated] if cases[stated] in known else known[0]
+    said = f"{KINDS['contradicts']}{reason}: {_at(first, varied if len(cases) > 1 else None)}"
     return Verdict("contradicts", f"{said}{_elsewhere(cases, plausible, varied)}{rest}")
 
 
@@ -103,6 +108,16 @@ def _how(case: Case) -> str:
         figure["title"] for figure in _figures(case) if not figure["inside"] and figure["agrees"]
     ]
     return f" within the band of {', '.join(dict.fromkeys(outside))}" if outside else ""
+
+
+def _only_by_band(agreeing: Sequence[Case]) -> str:
+    """Which of the agreeing cases do so by the prediction itself, where not all do."""
+    inside = [
+        case["label"] for case in agreeing if all(figure["inside"] for figure in _figures(case))
+    ]
+    if len(inside) == len(agreeing):
+        return ""
+    return f" (by the prediction itself: {either(inside)})" if inside else " (only by its band)"
 
 
 def _range(cases: Sequence[Case], varied: str | None) -> str:

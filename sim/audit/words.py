@@ -13,11 +13,17 @@ FACTORS = {"%": (100.0, " %"), "s": (1e3, " ms"), "byte": (1e-9, " GB"), "x": (1
 LONG_S = 10.0
 """From here on times are shown in seconds."""
 
+SMALL_BYTES = 1e8, 1e5
+"""Below the first, bytes are shown in MB, below the second in kB."""
+
 
 def scaled(unit: str, values: Iterable[float | None] = ()) -> tuple[float, str]:
-    """Factor and name of the unit shown; times in seconds where any of ``values`` is long."""
-    if unit == "s" and any(value is not None and abs(value) >= LONG_S for value in values):
+    """Factor and name of the unit shown, by the largest of ``values``."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    if unit == "s" and largest >= LONG_S:
         return 1.0, " s"
+    if unit == "byte" and 0 < largest < SMALL_BYTES[0]:
+        return (1e-6, " MB") if largest >= SMALL_BYTES[1] else (1e-3, " kB")
     return FACTORS.get(unit, (1.0, f" {unit}"))
 
 
