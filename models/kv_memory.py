@@ -75,8 +75,11 @@ def kv_slots(engine: Engine, strategy: Strategy) -> int:
     vLLM V1 schedules K+1 query tokens and, for drafts with KV of their own, K more to draft
     ahead into; scheduling one step ahead adds the step in flight. SGLang reserves the larger of
     drafted rows and verified tokens, twice when overlapped. Trees and Lookahead, which vLLM V1
-    never ran, take their verify tokens. Rejected slots are reused, never freed.
+    never ran, take their verify tokens. Rejected slots are reused, never freed. Where sequences
+    switch between strategies they hold the slots of the largest.
     """
+    if len(strategy.modes) > 1:
+        return max(kv_slots(engine, mode) for mode in strategy.modes)
     ahead = strategy.scheduled_ahead(engine)
     width, k = strategy.verify_tokens, strategy.depth
     if engine.slot_rule in ("sglang", "sglang_overlap"):

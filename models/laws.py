@@ -18,6 +18,7 @@ from models.paths import (
     Keys,
     Paths,
     Sample,
+    Sampler,
     accepted_below,
     draw_paths,
     request_keys,
@@ -62,10 +63,10 @@ class Law(Protocol):
         """Step-weighted tau of one domain."""
         ...
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """Steps of each request until ``tokens`` are emitted; a pure function of its arguments.
+    ) -> Sampler:
+        """What draws the steps of each request; a pure function of its arguments.
 
         Parameters
         ----------
@@ -77,6 +78,12 @@ class Law(Protocol):
             Prompt tokens, where acceptance depends on the context; without them it is taken at
             the context it was measured at.
         """
+        ...
+
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
+        """Steps of each request until ``tokens`` are emitted; parameters as of `sampler`."""
         ...
 
 
@@ -98,6 +105,18 @@ class Summary:
         """Step-weighted tau of one domain."""
         return self.taus[domain_index]
 
+    def sampler(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Sampler:
+        """See `Law.sampler`."""
+        raise NotImplementedError
+
+    def paths(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Paths:
+        """See `Law.paths`."""
+        return draw_paths(tokens, *self.sampler(seed, ids, tokens, domains, prompts))
+
 
 @dataclass(frozen=True)
 class PlainLaw(Summary):
@@ -111,6 +130,12 @@ class PlainLaw(Summary):
     def tau_of(self, domain_index: int) -> float:
         """1."""
         return 1.0
+
+    def sampler(
+        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
+    ) -> Sampler:
+        """Nothing is drafted."""
+        return Sampler(tokens, lambda counts: Sample(np.zeros(int(counts.sum()), dtype=np.int64)))
 
     def paths(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
@@ -133,17 +158,17 @@ class ChainLaw(Summary):
         shift = self.spreads[domains] * request_normals(seed, ids)
         return cumulative(self.logits[domains], shift)
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """See `Law.paths`."""
+    ) -> Sampler:
+        """See `Law.sampler`."""
         survival = self.survival(seed, ids, domains)
         keys = request_keys(seed, ids, STEP)
 
         def sample(counts: Ints) -> Sample:
             return Sample(accepted_below(step_uniforms(keys, counts), survival, counts))
 
-        return draw_paths(tokens, steps_guess(tokens, survival), sample)
+        return Sampler(steps_guess(tokens, survival), sample)
 
 
 class Pool(NamedTuple):
@@ -170,10 +195,10 @@ class LookaheadLaw(Summary):
     pool: Pool
     every: float
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """See `Law.paths`; ``width`` is set where the pool may hold fewer than ``g`` guesses."""
+    ) -> Sampler:
+        """See `Law.sampler`; ``width`` is set where the pool may hold fewer than ``g`` guesses."""
         shift = self.spreads[domains] * request_normals(seed, ids)
         alpha = sigmoid(self.logits[domains] + shift)
         mean = guess_survival(alpha, self.depth, self.pool.g, self.every, self.pool.found_share)
@@ -190,7 +215,7 @@ class LookaheadLaw(Summary):
                 accepted += uniforms < (1.0 - miss**found) / self.every
             return Sample(accepted, width=(self.pool.w + found) * self.depth)
 
-        return draw_paths(tokens, steps_guess(tokens, mean), sample)
+        return Sampler(steps_guess(tokens, mean), sample)
 
 
 @dataclass(frozen=True)
@@ -201,10 +226,10 @@ class NgramLaw(Summary):
     spreads: Floats
     full_width: bool
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """See `Law.paths`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
+    ) -> Sampler:
+        """See `Law.sampler`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
         shift = self.spreads[domains] * request_normals(seed, ids)
         rates = NgramLogits(*(rows[domains] for rows in self.logits)).shifted(shift).rates()
         keys, second = (request_keys(seed, ids, stream) for stream in (STEP, SECOND))
@@ -216,7 +241,7 @@ class NgramLaw(Summary):
             drafted = self.depth * matched
             return Sample(accepted, drafted, 1 + drafted)
 
-        return draw_paths(tokens, steps_guess(tokens, rates.unconditional), sample)
+        return Sampler(steps_guess(tokens, rates.unconditional), sample)
 
 
 def match_steps(rates: NgramRates, counts: Ints, keys: Keys, second: Keys) -> tuple[Ints, Ints]:

@@ -21,9 +21,8 @@ from models.paths import (
     STEP,
     Floats,
     Ints,
-    Paths,
     Sample,
-    draw_paths,
+    Sampler,
     enough_steps,
     normals,
     request_keys,
@@ -159,10 +158,10 @@ class PassageLaw(Summary):
     variation: Variation
     pool: Pool | None = None
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """See `Law.paths`."""
+    ) -> Sampler:
+        """See `Law.sampler`."""
         logits, vary = self.logits[domains], self.variation.of(domains)
         shift = self.spreads[domains] * request_normals(seed, ids)
         keys, pool = request_keys(seed, ids, STEP), self.pool
@@ -189,7 +188,7 @@ class PassageLaw(Summary):
         if prompts is not None and sloped:
             ends = (vary.context_shift(prompts + 1.0 + n) for n in (0 * tokens, 2 * tokens))
             worst = shift + np.minimum(*ends)
-        return draw_paths(tokens, _guess(tokens, logits, worst, vary), sample)
+        return Sampler(_guess(tokens, logits, worst, vary), sample)
 
 
 def _accepted(uniforms: Floats, logits: Floats, shift: Floats, counts: Ints) -> Ints:

@@ -22,6 +22,12 @@ REQUEST, STEP, SECOND = 1, 2, 3
 PASSAGE, LEVEL, ANGLE, REPLAY = 4, 5, 6, 7
 """Whether a step begins a passage, the two numbers of its level, and records to replay."""
 
+SIGNAL = 8
+"""Whether a signal about the next step is true."""
+
+LOSS = 9
+"""How many accepted tokens a step keeps where KV is missing."""
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -60,6 +66,22 @@ class Sample(NamedTuple):
     accepted: Ints
     drafted: Ints | None = None
     width: Ints | None = None
+
+
+class Sampler(NamedTuple):
+    """Draws steps of several requests.
+
+    Attributes
+    ----------
+    guess : int64, shape (n,)
+        Steps that almost surely suffice for their tokens.
+    sample : callable
+        Steps of each request, shape (n,) -> `Sample`; the first ones do not depend on how many
+        are asked for.
+    """
+
+    guess: Ints
+    sample: Callable[[Ints], Sample]
 
 
 def _mix(x: Keys) -> Keys:

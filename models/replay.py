@@ -10,7 +10,7 @@ import numpy as np
 
 from models.acceptance_file import Recorded
 from models.laws import Summary
-from models.paths import REPLAY, Floats, Ints, Paths, Sample, draw_paths, request_keys, uniforms_at
+from models.paths import REPLAY, Floats, Ints, Sample, Sampler, request_keys, uniforms_at
 
 _SEGMENTS = 4
 """Recorded requests strung together at first; doubled until they reach."""
@@ -75,10 +75,10 @@ class ReplayLaw(Summary):
     records: Records
     varies: bool
 
-    def paths(
+    def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Paths:
-        """See `Law.paths`: request i repeats record i, modulo their number, then hashed ones."""
+    ) -> Sampler:
+        """See `Law.sampler`: request i repeats record i, modulo their number, then hashed ones."""
         records = self.records
         slowest = records.slowest[domains]
         reach = (tokens / slowest).astype(np.int64) + records.lengths.max(initial=0)
@@ -91,7 +91,7 @@ class ReplayLaw(Summary):
             drafted = records.drafted[steps]
             return Sample(accepted, drafted, 1 + drafted)
 
-        return draw_paths(tokens, np.minimum(tokens, reach), sample)
+        return Sampler(np.minimum(tokens, reach), sample)
 
     def _steps(self, seed: int, ids: Ints, counts: Ints, domains: Ints) -> Ints:
         """Recorded step that each step repeats, flat: shape (sum(counts),)."""

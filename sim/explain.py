@@ -109,7 +109,8 @@ def _largest_batch(setup: Setup, context: int) -> int:
     rules = setup.rules
     if context > rules.max_model_len:
         raise ModelError(f"is beyond max_model_len {rules.max_model_len}, got {context}", "context")
-    blocks = -(-(context + rules.slots) // rules.block_tokens)
+    tokens = np.array([context])
+    blocks = int(rules.kv.blocks(tokens, tokens + 1)[0])
     if blocks > rules.n_blocks:
         raise ModelError(
             f"the KV pool of '{setup.strategy.name}' holds "

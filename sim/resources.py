@@ -20,7 +20,10 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
     dict
         Keys of a result row. ``kv_budget_bytes`` splits ``memory``, that of one GPU, into
         ``unused`` (beyond the engine's share), ``weights``, ``draft``, ``reserve`` (activations
-        and graphs) and ``kv``, of which ``kv_peak_used`` was in use at the peak.
+        and graphs) and ``kv``, of which ``kv_peak_used`` was in use at the peak. ``batch_peak`` is
+        the most sequences one replica decoded at once, ``kv_unusable`` the mean share of its
+        blocks that were free but in no stretch a sequence's branches fit into; under a policy
+        ``quality_loss`` is what the user stated.
     """
     peak = max(totals.blocks_peak for recorder in recorders for totals in recorder.totals)
     budget = setup.budget
@@ -29,6 +32,9 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
         "kv_free_bytes": (budget.n_blocks - peak) * budget.block_bytes,
         "kv_tokens": budget.n_blocks * setup.rules.block_tokens,
         "max_model_len": setup.rules.max_model_len,
+        "batch_peak": max(totals.n_peak for recorder in recorders for totals in recorder.totals),
+        "kv_unusable": _unusable(setup, recorders),
+        **_stated(setup),
         "kv_budget_bytes": {
             "memory": budget.memory_bytes,
             "unused": budget.unused_bytes,
@@ -39,6 +45,19 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
             "kv_peak_used": peak * budget.block_bytes,
         },
     }
+
+
+def _unusable(setup: Setup, recorders: Sequence[Recorder]) -> float:
+    totals = [totals for recorder in recorders for totals in recorder.totals]
+    ran_s = sum(each.decode_s + each.stalled_s for each in totals)
+    unusable_s = sum(each.unusable_s for each in totals)
+    return unusable_s / (ran_s * setup.budget.n_blocks) if ran_s else 0.0
+
+
+def _stated(setup: Setup) -> dict[str, float]:
+    """What the user said of answers under a policy; nothing where all KV is kept."""
+    policy = setup.deployment.kv_policy
+    return {"quality_loss": policy.quality_loss} if policy else {}
 
 
 def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from models.acceptance import Law
 from models.kv_memory import KvBudget, kv_slots
+from models.mixed_modes import MixedModes
 from models.step_time import Deployed, StepTime
 from models.strategies import Strategy
+from models.strategies.adaptive import Adaptive, Proxy
+from models.strategies.dynamic_k import DynamicK, ProxyK
+from models.strategies.modes import Switching
+from models.strategies.oracle import Oracle
 from sim.engine.fleet import Fleet, Outage
+from sim.engine.modes import Mode, Modes
 from sim.engine.rules import Rules
 from sim.engine.simulate import Plan
 from sim.scenario.build import Deployment
@@ -25,6 +32,7 @@ class Setup:
     step_time: StepTime
     law: Law
     rules: Rules
+    modes: Modes | None = None
 
     @property
     def hypothetical(self) -> bool:
@@ -47,6 +55,7 @@ class Setup:
             varies_width=strategy.varies_width(deployment.engine),
             fleet=self.fleet(),
             scale=scale,
+            modes=self.modes,
         )
 
     def fleet(self) -> Fleet:
@@ -96,15 +105,67 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
         top_p=deployment.top_p,
         max_num_seqs=deployment.max_num_seqs_for(strategy),
         max_num_batched_tokens=deployment.max_num_batched_tokens,
+        launches=deployment.launches,
     )
-    return Setup(
-        strategy=strategy,
-        deployment=deployment,
-        budget=budget,
-        step_time=StepTime(deployed, strategy),
-        law=strategy.law(deployment.engine, domains),
-        rules=_rules(deployment, strategy, budget),
+    law = deployment.thinned(strategy.law(deployment.engine, domains), domains)
+    rules = _rules(deployment, strategy, budget)
+    if len(strategy.modes) == 1:
+        return Setup(strategy, deployment, budget, StepTime(deployed, strategy), law, rules)
+    times = [StepTime(deployed, mode) for mode in strategy.modes]
+    modes = modes_of(strategy, times, domains)
+    laws = tuple(deployment.thinned(one, domains) for one in modes.laws)
+    modes = replace(modes, laws=laws)
+    return Setup(strategy, deployment, budget, times[modes.start], law, rules, modes)
+
+
+def modes_of(strategy: Strategy, times: Sequence[StepTime], domains: tuple[str, ...]) -> Modes:
+    """Modes of a strategy whose sequences switch, and what is drawn in each.
+
+    Parameters
+    ----------
+    strategy : Strategy
+    times : sequence of StepTime
+        Of each mode.
+    domains : tuple of str
+        Domains of the workload, by index.
+    """
+    deployed, loaded = times[0].deployed, list(strategy.parts.values())
+    engine, oracle = deployed.engine, isinstance(strategy, Oracle)
+    reserved = kv_slots(engine, strategy)
+    own_slots = isinstance(strategy, DynamicK) and strategy.reserve == "active"
+    modes: list[Mode] = []
+    for mode in strategy.modes:
+        # The K of a dynamic K all take what its largest draws, and run the same network.
+        place = min(len(modes), len(loaded) - 1)
+        passes = mode.draft_passes(deployed.target, engine, deployed.weights, deployed.tp)
+        fills = not oracle and any(one.covers_prefill for one in passes)
+        modes.append(
+            Mode(
+                mode.name,
+                law=place,
+                levels=mode.depth,
+                drafted=mode.drafted,
+                width=mode.verify_tokens,
+                slots=kv_slots(engine, mode) if own_slots else reserved,
+                refill_steps=0 if oracle else mode.refill_steps,
+                network=place if fills else None,
+            )
+        )
+    start = strategy.start if isinstance(strategy, Switching) else 0
+    return Modes(
+        strategy,
+        tuple(modes),
+        tuple(part.law(engine, domains) for part in loaded),
+        MixedModes(times, start),
+        start,
+        reads_others=_reads_others(strategy),
     )
+
+
+def _reads_others(strategy: Strategy) -> bool:
+    if isinstance(strategy, Adaptive):
+        return isinstance(strategy.return_, Proxy)
+    return isinstance(strategy, DynamicK) and isinstance(strategy.rule, ProxyK)
 
 
 def _rules(deployment: Deployment, strategy: Strategy, budget: KvBudget) -> Rules:
@@ -116,9 +177,10 @@ def _rules(deployment: Deployment, strategy: Strategy, budget: KvBudget) -> Rule
         block_tokens=engine.block_tokens,
         n_blocks=budget.n_blocks,
         slots=kv_slots(engine, strategy),
+        kv=deployment.kv_use(strategy),
         width=strategy.verify_tokens,
         async_scheduling=strategy.scheduled_ahead(engine),
-        prefix_cache=engine.prefix_cache,
+        prefix_cache=engine.prefix_cache and deployment.kv_policy is None,
         drop_matched_block=engine.drop_matched_block and strategy.drops_matched_block,
         preemption=engine.preemption,
         exclusive_prefill=engine.prefill == "exclusive",

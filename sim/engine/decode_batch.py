@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sim.engine.path import Counts
 from sim.engine.request import Request
+from sim.engine.step_cost import StepCost
+
+if TYPE_CHECKING:
+    from sim.engine.scheduler import Prefill
 
 
 class DecodeBatch:
@@ -102,8 +107,32 @@ class DecodeBatch:
             target += sums[:, :room]
             self._totals[:, : sums.shape[1] - room] += sums[:, room:]
 
-    def advance(self) -> list[Request]:
-        """Run the next step; the requests it finishes."""
+    def mixed_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> float:
+        """Seconds of a step in which ``n`` sequences decode beside prefill chunks [s]."""
+        ctx, tokens, query_ctx = 0, 0, 0
+        if n:
+            ctx, tokens, query_ctx = self.ctx, self.query_tokens, self.query_ctx
+        if prefill is None:
+            return cost.mixed(n, ctx, tokens, query_ctx)
+        chunks = prefill.tokens, prefill.ctx, prefill.pairs, len(prefill.finishing)
+        return cost.mixed(n, ctx, tokens, query_ctx, *chunks)
+
+    def parts_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> tuple[float, float]:
+        """Draft and host part of such a step [s]."""
+        ctx, tokens, query_ctx = 0, 0, 0
+        if n:
+            ctx, tokens, query_ctx = self.ctx, self.query_tokens, self.query_ctx
+        sequences, prompt_tokens, prompt_ctx, pairs = n, 0, 0, 0.0
+        if prefill is not None:
+            sequences += len(prefill.finishing)
+            prompt_tokens, prompt_ctx, pairs = prefill.tokens, prefill.ctx, prefill.pairs
+        draft_s = cost.draft_s(
+            sequences, tokens + prompt_tokens, ctx + prompt_ctx, query_ctx, pairs, prompt_tokens
+        )
+        return draft_s, cost.host_s(sequences, tokens - n)
+
+    def advance(self, start_s: float, end_s: float) -> list[Request]:
+        """Run the next step, from ``start_s`` to ``end_s``; the requests it finishes."""
         self.step = step = self.step + 1
         slot = step & self._mask
         emitted = self._emitted[slot]

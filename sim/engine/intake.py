@@ -53,38 +53,47 @@ class Intake:
         return request
 
     def _drawn(self, first: int, last: int) -> Iterator[Request | str]:
-        rows, ids = self._requests, np.arange(first, last)
+        rows = self._requests
         prompt, output = rows.prompt_tokens[first:last], rows.output_tokens[first:last]
-        paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last], prompt)
-        flat = flat_path(paths, prompt, self._rules, self._drafted)
         columns = zip(
             self._refused(prompt, output).tolist(),
-            prompt.tolist(),
-            output.tolist(),
+            self._made(first, last),
             self._chains(first, last),
             rows.keeps[first:last].tolist(),
-            paths.offsets.tolist(),
-            paths.offsets[1:].tolist(),
-            Totals.of_each(flat, paths.offsets),
-            strict=False,
+            strict=True,
         )
-        for number, column in enumerate(columns, first):
-            reason, prompt_tokens, output_tokens, nodes, keeps, begin, end, totals = column
+        for reason, request, nodes, keeps in columns:
             if reason:
                 yield reason
                 continue
-            path = flat.cut(begin, end)
-            request = Request(number, prompt_tokens, output_tokens, path, totals)
             if nodes:
                 request.nodes, request.shared = nodes, sum(node.blocks for node in nodes)
             if keeps and self._rules.prefix_cache:
                 request.keeps = self._kept(request, keeps)
             yield request
 
+    def _made(self, first: int, last: int) -> Iterator[Request]:
+        """Requests with their steps drawn, nothing else known of them."""
+        rows, ids = self._requests, np.arange(first, last)
+        prompt, output = rows.prompt_tokens[first:last], rows.output_tokens[first:last]
+        paths = self._law.paths(self._seed, ids, output - 1, rows.domain[first:last], prompt)
+        flat = flat_path(paths, prompt, self._rules, self._drafted)
+        columns = zip(
+            prompt.tolist(),
+            output.tolist(),
+            itertools.pairwise(paths.offsets.tolist()),
+            Totals.of_each(flat, paths.offsets),
+            strict=True,
+        )
+        for number, (prompt_tokens, output_tokens, steps, totals) in enumerate(columns, first):
+            yield Request(number, prompt_tokens, output_tokens, flat.cut(*steps), totals)
+
     def _refused(self, prompt: Counts, output: Counts) -> NDArray[np.str_]:
         """Why a request can never be served, by its length or its blocks when alone; else empty."""
         rules = self._rules
-        blocks = -(-(prompt + output - 1 + rules.slots) // rules.block_tokens)
+        blocks = rules.kv.most(prompt, prompt + output)
+        if rules.preemption == "recompute":
+            blocks = np.maximum(blocks, rules.kv.prefilled(prompt + output - 1))
         large = np.where(blocks > rules.n_blocks, TOO_LARGE, "")
         return np.where(prompt + output > rules.max_model_len, TOO_LONG, large)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from sim.engine.bins import Bins
+from sim.engine.mode_log import ModeLog
 from sim.engine.request import Request
 from sim.engine.step_rows import OnSteps, StepRows
 from sim.engine.totals import StepTotals
@@ -99,6 +100,8 @@ class Recorder:
         Gaps between stream chunks of each replica.
     rows : StepRows or None
         Where step rows go; None when nobody wants them.
+    modes : dict
+        Log of the modes of each replica; empty where sequences do not switch.
     interrupted : bool
         Whether the run was stopped before every request was answered.
     """
@@ -109,11 +112,16 @@ class Recorder:
         self.gaps = [LogHistogram() for _ in range(replicas)]
         self.bins = [Bins(*both) for both in zip(self.totals, self.gaps, strict=True)]
         self.rows = None if on_steps is None else StepRows(on_steps)
+        self.modes: dict[int, ModeLog] = {}
         self.interrupted = False
         self._left = total
         self._done: simpy.Event | None = None
         self._progress: Callable[[int, int], None] | None = None
         self._report_every = min(max(total // 100, 1), REPORT_REQUESTS)
+
+    def modes_of(self, replica: int, names: tuple[str, ...]) -> ModeLog:
+        """Log of the modes of a replica, made when it is first asked for."""
+        return self.modes.setdefault(replica, ModeLog(names))
 
     @property
     def itl(self) -> LogHistogram:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import simpy
 
-from sim.engine.decode_batch import DecodeBatch
+from sim.engine.batch import Batch
 from sim.engine.gaps import Gaps
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request
 from sim.engine.rules import Rules
-from sim.engine.scheduler import Prefill, Scheduler
-from sim.engine.step_cost import StepCost, mixed_s
+from sim.engine.run_scheduler import scheduler_of
+from sim.engine.scheduler import Prefill
+from sim.engine.step_cost import StepCost
 from sim.engine.step_rows import step_row
 from sim.engine.totals import StepTotals
 
@@ -53,7 +54,7 @@ class Replica:
         rules: Rules,
         cost: StepCost,
         scale: float,
-        make_batch: Callable[[int], DecodeBatch],
+        make_batch: Callable[[int], Batch],
         recorder: Recorder,
     ) -> None:
         self.env, self.number, self.rules = env, number, rules
@@ -69,7 +70,7 @@ class Replica:
     def _clear(self, now_s: float, decoded: int) -> None:
         """Nothing runs, waits or is cached."""
         self.batch = self._make_batch(decoded)
-        self.scheduler = Scheduler(self.rules, self.batch)
+        self.scheduler = scheduler_of(self.rules, self.batch, self.totals)
         self.now_s = self._known_s = now_s
         self.outstanding = 0
         self._idled_for: Request | None = None
@@ -110,7 +111,7 @@ class Replica:
         lost = [*self.scheduler.running, *self.scheduler.waiting]
         for request in lost:
             if request.finish_step:
-                request.run_steps(self.batch.step - request.start_step)
+                self.batch.leave(request)
             self.recorder.log.discard(request)
             if not request.gone:
                 self.recorder.log.unschedule(request.id)
@@ -150,7 +151,7 @@ class Replica:
             if n and fixed and prefill is None:
                 seconds = scale * decode(n, batch.ctx)
             elif n or prefill is not None or scheduler.returning:
-                seconds = scale * mixed_s(self.cost, batch, n, prefill)
+                seconds = scale * batch.mixed_s(self.cost, n, prefill)
             else:
                 yield from self._idle()
                 if self._life != life:
@@ -230,7 +231,7 @@ class Replica:
                 gaps.emit(end - seconds, end, n)
             else:
                 gaps.add(seconds, n)
-            for request in batch.advance():
+            for request in batch.advance(start, end):
                 self._finish(request, end)
         else:
             totals.stalled_s += seconds

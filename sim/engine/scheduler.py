@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from sim.engine.decode_batch import DecodeBatch
+from sim.engine.batch import Batch
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.request import Request
 from sim.engine.rules import Rules
@@ -43,9 +43,9 @@ class Scheduler:
         Its victims that were decoding; requests whose blocks it brings back from host memory.
     """
 
-    def __init__(self, rules: Rules, batch: DecodeBatch) -> None:
+    def __init__(self, rules: Rules, batch: Batch, blocks: KvBlocks | None = None) -> None:
         self.rules, self.batch = rules, batch
-        self.blocks = KvBlocks(rules)
+        self.blocks = KvBlocks(rules) if blocks is None else blocks
         self.pool = self.blocks.pool
         self.waiting: deque[Request] = deque()
         self.running: dict[Request, None] = {}
@@ -80,12 +80,19 @@ class Scheduler:
         return prefill is None, prefill
 
     def _make_room(self, growth: int) -> None:
-        """Give the next decode step its blocks, preempting from the tail while they lack."""
+        """Give the next decode step its blocks, preempting from the tail while they lack.
+
+        Where copies of a block end, or a cache is cut, a step gives blocks back instead.
+        """
         pool = self.pool
         while growth > pool.free:
             self._preempt(next(reversed(self.running)))
             growth = self.batch.growth
-        pool.take(growth)
+        if growth < 0:
+            pool.release(-growth)
+            self._blocked = False
+        else:
+            pool.take(growth)
 
     def _prefills(self, known_s: float) -> Prefill | None:
         """Chunks for the next step, admitting requests that are ready at ``known_s``."""
@@ -140,9 +147,8 @@ class Scheduler:
         return self.rules.watermark_blocks if self.running or self.late else 0
 
     def _swap_in(self, request: Request) -> bool:
-        if request.held > self.pool.free - self._kept():
+        if not self.blocks.swap_in(request, self._kept()):
             return False
-        self.pool.take(request.held)
         self.swap_s += request.held * self.rules.swap_s_per_block
         self.returning.append(request)
         return True

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import simpy
 
 from models.acceptance import Law
 from sim.engine.arrivals import Arrivals
+from sim.engine.batch import Batch
+from sim.engine.control.making import control_of
 from sim.engine.decode_batch import DecodeBatch
 from sim.engine.fleet import Fleet
 from sim.engine.intake import Intake
+from sim.engine.modes import Modes
 from sim.engine.recorder import Recorder
 from sim.engine.replica import Replica
 from sim.engine.router import Router
 from sim.engine.rules import Rules
+from sim.engine.slot_batch import SlotBatch
+from sim.engine.slot_intake import SlotIntake
 from sim.engine.step_cost import StepCost
 from sim.engine.step_rows import OnSteps
 from sim.scenario.requests import Requests
@@ -38,6 +44,9 @@ class Plan:
     fleet : Fleet
     scale : float
         Factor on every step time.
+    modes : Modes or None
+        Where sequences switch between modes; ``law``, ``drafted`` and ``cost`` then are those of
+        the mode they start in.
     """
 
     rules: Rules
@@ -47,6 +56,7 @@ class Plan:
     varies_width: bool = False
     fleet: Fleet = field(default_factory=Fleet)
     scale: float = 1.0
+    modes: Modes | None = None
 
 
 def simulate(
@@ -79,16 +89,19 @@ def simulate(
     env = simpy.Environment()
     total, replicas = len(requests.prompt_tokens), range(plan.fleet.replicas)
     recorder = Recorder(total, plan.fleet.replicas, on_steps)
-    longest = int(np.max(requests.output_tokens))
-
-    def make_batch(decoded: int) -> DecodeBatch:
-        return DecodeBatch(longest, plan.rules.width, plan.varies_width, decoded)
-
     engines = [
-        Replica(env, number, plan.rules, plan.cost, plan.scale, make_batch, recorder)
+        Replica(
+            env,
+            number,
+            plan.rules,
+            plan.cost,
+            plan.scale,
+            partial(_batch, plan, requests, recorder, number),
+            recorder,
+        )
         for number in replicas
     ]
-    intake = Intake(requests, plan.law, plan.rules, seed, plan.drafted)
+    intake = _intake(plan, requests, seed)
     router = Router(
         env, Arrivals(requests), intake, engines, plan.fleet, plan.rules, recorder, seed
     )
@@ -105,6 +118,22 @@ def simulate(
     if recorder.rows is not None:
         recorder.rows.flush()
     return recorder
+
+
+def _batch(plan: Plan, requests: Requests, recorder: Recorder, replica: int, decoded: int) -> Batch:
+    """An empty batch whose count of tokens decoded goes on from ``decoded``."""
+    longest, rules, modes = int(np.max(requests.output_tokens)), plan.rules, plan.modes
+    if modes is None:
+        return DecodeBatch(longest, rules.width, plan.varies_width, decoded)
+    log = recorder.modes_of(replica, tuple(mode.name for mode in modes.modes))
+    control = control_of(modes, rules, len(requests.stream_names), longest, log)
+    return SlotBatch(modes, rules, longest, control, log, decoded, plan.scale)
+
+
+def _intake(plan: Plan, requests: Requests, seed: int) -> Intake:
+    if plan.modes is not None:
+        return SlotIntake(requests, plan.modes, plan.rules, seed)
+    return Intake(requests, plan.law, plan.rules, seed, plan.drafted)
 
 
 def _run(env: simpy.Environment, done: simpy.Event, engines: list[Replica]) -> None:

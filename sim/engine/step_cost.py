@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sim.engine.decode_batch import DecodeBatch
-from sim.engine.scheduler import Prefill
-
 
 class StepCost(Protocol):
     """Seconds of engine steps; ``models.step_time.StepTime`` is one."""
@@ -44,22 +41,3 @@ class StepCost(Protocol):
     ) -> float:
         """Draft part of a step [s]."""
         ...
-
-
-def mixed_s(cost: StepCost, batch: DecodeBatch, n: int, prefill: Prefill | None) -> float:
-    """Seconds of a step in which ``n`` sequences decode beside prefill chunks [s]."""
-    ctx, tokens, query_ctx = 0, 0, 0
-    if n:
-        ctx, tokens, query_ctx = batch.ctx, batch.query_tokens, batch.query_ctx
-    if prefill is None:
-        return cost.mixed(n, ctx, tokens, query_ctx)
-    return cost.mixed(
-        n,
-        ctx,
-        tokens,
-        query_ctx,
-        prefill.tokens,
-        prefill.ctx,
-        prefill.pairs,
-        len(prefill.finishing),
-    )

@@ -48,20 +48,10 @@ def step_row(
     replica: Replica, n: int, prefill: Prefill | None, start: float, end: float, used: int
 ) -> StepRow:
     """What a replica does from ``start`` to ``end``, before it is booked."""
-    batch, cost, scale = replica.batch, replica.cost, replica.scale
+    batch = replica.batch
     tokens = batch.query_tokens if n else 0
-    ctx, query_ctx = (batch.ctx, batch.query_ctx) if n else (0, 0)
+    draft, host = (replica.scale * part for part in batch.parts_s(replica.cost, n, prefill))
     prefill = prefill or Prefill()
-    sequences = n + len(prefill.finishing)
-    draft = scale * cost.draft_s(
-        sequences,
-        tokens + prefill.tokens,
-        ctx + prefill.ctx,
-        query_ctx,
-        prefill.pairs,
-        prefill.tokens,
-    )
-    host = scale * cost.host_s(sequences, tokens - n)
     return (
         replica.number,
         start,

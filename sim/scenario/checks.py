@@ -37,7 +37,7 @@ def blame(key: str) -> Iterator[None]:
     except ValueError as error:
         inner = getattr(error, "key", "")
         message = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(message, f"{key}.{inner}" if inner else key) from error
+        raise ModelError(message, ".".join(filter(None, (key, inner)))) from error
 
 
 def check_split(
@@ -52,7 +52,9 @@ def check_split(
     """
     with blame("model.weights"):
         _check_compute(model.weights, accelerator, profile)
-    if model.kv not in profile.attention:
+    if model.kv not in profile.attention and not (
+        model.kv == "int4" and "fp8" in profile.attention
+    ):
         have = ", ".join(profile.attention)
         raise ModelError(
             f"profile {profile.name} has attention constants for {have}, got '{model.kv}'",
@@ -166,8 +168,10 @@ def check_strategies(
         with blame(f"strategies[{index}]"):
             _check_engine(strategy, deployment)
             strategy.check(deployment.target, deployment.tp)
-            _check_draft(strategy, deployment)
-            _check_domains(strategy, domains)
+            for key, part in strategy.parts.items():
+                with blame(key):
+                    _check_draft(part, deployment)
+                    _check_domains(part, domains)
             strategy.law(deployment.engine, domains)
         _check_batch(strategy, deployment)
         _check_memory(index, strategy, deployment)

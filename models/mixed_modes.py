@@ -1,0 +1,168 @@
+"""Time of steps in which some sequences are in one mode of a strategy and some in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class ModeTime(Protocol):
+    """Seconds of steps in one mode; `models.step_time.StepTime` is one."""
+
+    width: int
+
+    def decode(self, n: int, ctx: int) -> float:
+        """Full-width decode step without prefill [s]."""
+        ...
+
+    def mixed(
+        self,
+        n: int,
+        ctx: float,
+        query_tokens: int,
+        query_ctx: float,
+        prefill_tokens: int = 0,
+        prefill_ctx: float = 0.0,
+        pairs: float = 0.0,
+        finishing: int = 0,
+    ) -> float:
+        """Any step [s]."""
+        ...
+
+    def host_s(self, sequences: int, drafted: int = 0) -> float:
+        """Host part of a step [s]."""
+        ...
+
+    def draft_s(
+        self,
+        sequences: int,
+        tokens: int,
+        ctx: float,
+        query_ctx: float,
+        pairs: float,
+        prompt_tokens: float = 0.0,
+    ) -> float:
+        """Draft part of a step [s]."""
+        ...
+
+
+class Group(NamedTuple):
+    """Sequences of one mode in a step.
+
+    Attributes
+    ----------
+    mode : int
+    n : int
+        Sequences.
+    ctx : int
+        Sum of their contexts [token].
+    query_tokens, query_ctx : int
+        Sum of their query tokens, and of query tokens x context.
+    missed : int
+        Tokens the draft's KV cache lacks and computes in this step.
+    missed_pairs : float
+        Causal pairs of these tokens.
+    """
+
+    mode: int
+    n: int
+    ctx: int
+    query_tokens: int
+    query_ctx: int
+    missed: int = 0
+    missed_pairs: float = 0.0
+
+
+class Chunks(NamedTuple):
+    """Prefill chunks of a step, as `models.step_time.StepTime.mixed` takes them."""
+
+    tokens: int = 0
+    ctx: int = 0
+    pairs: float = 0.0
+    finishing: int = 0
+
+
+class MixedModes:
+    """Step time of groups: one target pass for all, then the draft phases one after another.
+
+    The target pass is priced as the widest of the modes present prices it; the host works as long
+    as the mode that keeps it longest. Where all sequences are in one mode the step is that mode's.
+
+    Parameters
+    ----------
+    times : sequence of ModeTime
+        By mode.
+    start : int
+        Mode whose draft computes the prompts.
+    """
+
+    def __init__(self, times: Sequence[ModeTime], start: int) -> None:
+        self.times, self._start = tuple(times), start
+
+    def step_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
+        """A step [s]."""
+        prompts = chunks.tokens > 0
+        if len(groups) == 1 and (not prompts or groups[0].mode == self._start):
+            return self._alone(groups[0], chunks)
+        present = [group.mode for group in groups]
+        widest = max({*present, *([self._start] if prompts else [])}, key=self._width_of)
+        time, n = self.times[widest], sum(group.n for group in groups)
+        ctx = sum(group.ctx for group in groups)
+        query_tokens = sum(group.query_tokens for group in groups)
+        query_ctx = sum(group.query_ctx for group in groups)
+        rows = n + chunks.finishing
+        seconds = time.mixed(n, ctx, query_tokens, query_ctx, *chunks)
+        seconds -= time.draft_s(
+            rows,
+            query_tokens + chunks.tokens,
+            ctx + chunks.ctx,
+            query_ctx,
+            chunks.pairs,
+            chunks.tokens,
+        )
+        seconds -= time.host_s(rows, query_tokens - n)
+        return seconds + self.draft_s(groups, chunks) + self.host_s(groups, chunks)
+
+    def draft_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
+        """Draft phases of a step [s]; the one of the first mode also computes the prompts."""
+        seconds, prompts = 0.0, chunks
+        for group in groups:
+            own = prompts if group.mode == self._start else Chunks()
+            if group.mode == self._start:
+                prompts = Chunks()
+            seconds += self._drafting(group, own)
+        if prompts.tokens:
+            seconds += self._drafting(Group(self._start, 0, 0, 0, 0), prompts)
+        return seconds
+
+    def host_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
+        """Host part of a step [s]."""
+        rows = sum(group.n for group in groups) + chunks.finishing
+        drafted = {self._start: 0} if chunks.tokens or not groups else {}
+        drafted |= {group.mode: group.query_tokens - group.n for group in groups}
+        return max(self.times[mode].host_s(rows, tokens) for mode, tokens in drafted.items())
+
+    def _width_of(self, mode: int) -> int:
+        return self.times[mode].width
+
+    def _alone(self, group: Group, chunks: Chunks) -> float:
+        mode, n, ctx, query_tokens, query_ctx = group[:5]
+        time = self.times[mode]
+        if query_tokens == n * time.width and not chunks.tokens:
+            seconds = time.decode(n, ctx)
+        else:
+            seconds = time.mixed(n, ctx, query_tokens, query_ctx, *chunks)
+        if group.missed:
+            kept = group._replace(missed=0, missed_pairs=0.0)
+            seconds += self._drafting(group, chunks) - self._drafting(kept, chunks)
+        return seconds
+
+    def _drafting(self, group: Group, chunks: Chunks) -> float:
+        return self.times[group.mode].draft_s(
+            group.n + chunks.finishing,
+            group.query_tokens + chunks.tokens + group.missed,
+            group.ctx + chunks.ctx,
+            group.query_ctx,
+            chunks.pairs + group.missed_pairs,
+            chunks.tokens + group.missed,
+        )

@@ -1,0 +1,303 @@
+"""Decoding sequences of one replica whose mode may change from step to step.
+
+The same questions are answered as by `sim.engine.decode_batch.DecodeBatch`, which is faster where
+all that a sequence will do is known when it joins. Here every sequence has a slot in numpy arrays,
+and a step is worked out when it comes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.mixed_modes import Chunks, Group
+from models.paths import uniforms_at
+from sim.engine.control import Control, Outcome
+from sim.engine.mode_log import ModeLog
+from sim.engine.modes import Modes
+from sim.engine.path import Counts, blocks_held
+from sim.engine.request import Request
+from sim.engine.rules import Rules
+from sim.engine.scheduler import Prefill
+from sim.engine.slot_request import SlotRequest
+from sim.engine.step_cost import StepCost
+
+ACCEPTED, DRAFTED, WIDTH, OTHER = range(4)
+_NEVER = 1 << 40
+
+
+class _Step(NamedTuple):
+    """What the next step does, by slot."""
+
+    accepted: Counts
+    drafted: Counts
+    emitted: Counts
+    width: Counts
+    held: Counts
+
+
+class SlotBatch:
+    """Sequences by slot; the first ``n`` slots are taken.
+
+    Parameters
+    ----------
+    modes : Modes
+    rules : Rules
+    longest : int
+        Most tokens a request emits.
+    control : Control
+        Chooses the mode of every sequence in every step.
+    log : ModeLog
+    decoded : int
+        Tokens decoded before.
+    scale : float
+        Factor on every step time.
+
+    Attributes
+    ----------
+    step, n, decoded : int
+        As of `DecodeBatch`.
+    width : int
+        Most query tokens of a sequence.
+    mode, stream, steps : int64, shape (slots,)
+        Mode and stream of each sequence, and steps it ran since it joined.
+    """
+
+    varies_width = True
+
+    def __init__(
+        self,
+        modes: Modes,
+        rules: Rules,
+        longest: int,
+        control: Control,
+        log: ModeLog,
+        decoded: int = 0,
+        scale: float = 1.0,
+    ) -> None:
+        self.step, self.n, self.decoded = 0, 0, decoded
+        self.width, self.rules, self.modes, self._log = rules.width, rules, modes, log
+        self._control, self._scale = control, scale
+        most, self._requests = rules.max_num_seqs, list[SlotRequest]()
+        # Rows are touched as they are needed: what nobody uses takes no memory.
+        self._latents = np.zeros((len(modes.laws), 4, most, longest + 1), dtype=np.int32)
+        self._free_rows = list(range(most))[::-1]
+        self._prompt, self._produced, self._left, self._held = np.zeros((4, most), dtype=np.int64)
+        self.steps, self._accepted, self._drafted = np.zeros((3, most), dtype=np.int64)
+        self.mode, self.stream, self._refill, self._row = np.zeros((4, most), dtype=np.int64)
+        self._cursor = np.zeros((most, len(modes.laws)), dtype=np.int64)
+        self._missed = np.zeros((most, max(modes.networks, 1)), dtype=np.int64)
+        self._away = np.zeros((most, len(modes.modes)), dtype=np.int64)
+        self._key = np.zeros(most, dtype=np.uint64)
+        self._state: list[NDArray[Any]] = [
+            *(self._prompt, self._produced, self._left, self._held, self.steps, self._accepted),
+            *(self._drafted, self.mode, self.stream, self._refill, self._row, self._cursor),
+            *(self._missed, self._away, self._key, *control.by_slot),
+        ]
+        self._of = modes.arrays()
+        self._next: _Step | None = None
+
+    # What the scheduler and the clock ask.
+
+    @property
+    def ctx(self) -> int:
+        """Sum of the contexts of all sequences."""
+        return int(self.context().sum())
+
+    @property
+    def growth(self) -> int:
+        """KV blocks the next step adds; below zero where it gives some back."""
+        if not self.n or self.rules.preemption == "never":
+            return 0
+        return int((self._coming().held - self._held[: self.n]).sum())
+
+    @property
+    def emitted(self) -> int:
+        """Tokens the next step emits."""
+        return int(self._coming().emitted.sum()) if self.n else 0
+
+    @property
+    def query_tokens(self) -> int:
+        """Query tokens of the next step."""
+        return int(self._coming().width.sum()) if self.n else 0
+
+    @property
+    def query_ctx(self) -> int:
+        """Sum of query tokens x context of the next step."""
+        return int((self._coming().width * self.context()).sum()) if self.n else 0
+
+    def mixed_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> float:
+        """Seconds of a step beside prefill chunks [s]; every mode has a ``cost`` of its own."""
+        return self.modes.time.step_s(self.groups() if n else [], _chunks(prefill))
+
+    def parts_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> tuple[float, float]:
+        """Draft and host part of such a step [s]."""
+        groups, chunks, time = self.groups() if n else [], _chunks(prefill), self.modes.time
+        return time.draft_s(groups, chunks), time.host_s(groups, chunks)
+
+    # What a control asks.
+
+    def context(self) -> Counts:
+        """Context of each sequence, shape (n,)."""
+        context: Counts = self._prompt[: self.n] + self._produced[: self.n]
+        return context
+
+    def ids(self) -> list[int]:
+        """Request of each sequence."""
+        return [request.id for request in self._requests]
+
+    def would_accept(self, mode: int, row: int = ACCEPTED) -> Counts:
+        """Draft tokens each sequence would accept in its next step in a mode, shape (n,)."""
+        law, n = self.modes.modes[mode].law, self.n
+        drawn = self._latents[law, row, self._row[:n], self._cursor[:n, law]]
+        accepted: Counts = np.minimum(drawn, self.modes.modes[mode].levels).astype(np.int64)
+        return accepted
+
+    def reading(self, mode: int, power: float) -> Counts:
+        """What a signal of some power says `would_accept` is, shape (n,)."""
+        told = uniforms_at(self._key[: self.n], self._produced[: self.n]) < power
+        read: Counts = np.where(told, self.would_accept(mode), self.would_accept(mode, OTHER))
+        return read
+
+    # What happens.
+
+    def join(self, request: Request) -> None:
+        """Start decoding a request with the next step."""
+        assert isinstance(request, SlotRequest)
+        slot, self._next = self.n, None
+        for place, values in enumerate(self._state):
+            values[slot] = 0 if request.saved is None else request.saved[place]
+        if request.saved is None:
+            self.mode[slot], self.stream[slot] = self.modes.start, request.stream
+            self._key[slot] = request.key
+            self._away[slot] = _NEVER
+            self._away[slot, self.modes.start] = 0
+            self._control.enter(slot)
+        self._prompt[slot], self._produced[slot] = request.prompt_tokens, request.produced
+        self._left[slot] = request.output_tokens - request.produced
+        self._held[slot] = request.held
+        # A prefill fills the caches of the drafts as well; only a swap leaves them as they were.
+        self._missed[slot] = 0
+        self.steps[slot] = self._accepted[slot] = self._drafted[slot] = 0
+        self._lay_out(slot, request)
+        request.start_step, request.finish_step = self.step, self.step + 1
+        self._requests.append(request)
+        self.n += 1
+
+    def _lay_out(self, slot: int, request: SlotRequest) -> None:
+        self._row[slot] = row = self._free_rows.pop()
+        for law, latent in enumerate(request.drawn.own):
+            steps, other = len(latent.accepted), (request.drawn.other or request.drawn.own)[law]
+            table = self._latents[law, :, row, :steps]
+            table[ACCEPTED], table[OTHER] = latent.accepted, other.accepted
+            table[DRAFTED] = -1 if latent.drafted is None else latent.drafted
+            table[WIDTH] = -1 if latent.width is None else latent.width
+
+    def leave(self, request: Request) -> None:
+        """Take a request out before its end and book the steps it has run."""
+        assert isinstance(request, SlotRequest)
+        slot = self._requests.index(request)
+        request.saved = [values[slot].copy() for values in self._state]
+        self._take_out(slot)
+
+    def _take_out(self, slot: int) -> SlotRequest:
+        """Book what a sequence did and free its slot: the last sequence moves into it."""
+        request, last = self._requests[slot], self.n - 1
+        request.decoded += int(self._produced[slot]) - request.produced
+        request.produced, request.held = int(self._produced[slot]), int(self._held[slot])
+        request.n_steps += int(self.steps[slot])
+        request.accepted += int(self._accepted[slot])
+        request.drafted += int(self._drafted[slot])
+        request.finish_step = 0
+        self._free_rows.append(int(self._row[slot]))
+        for values in (*self._state, *(self._next or ())):
+            values[slot] = values[last]
+        if self._next is not None:
+            self._next = _Step(*(values[:last] for values in self._next))
+        self._requests[slot] = self._requests[last]
+        self._requests.pop()
+        self.n = last
+        return request
+
+    def advance(self, start_s: float, end_s: float) -> list[Request]:
+        """Run the next step, from ``start_s`` to ``end_s``; the requests it finishes."""
+        step, n, mode = self._coming(), self.n, self.mode[: self.n].copy()
+        self.step += 1
+        self._produced[:n] += step.emitted
+        self._left[:n] -= step.emitted
+        self._held[:n] = step.held
+        self.steps[:n] += 1
+        self._accepted[:n] += step.accepted
+        self._drafted[:n] += step.drafted
+        self._cursor[np.arange(n), self._of.law[mode]] += 1
+        self._refill[:n] = np.maximum(self._refill[:n] - 1, 0)
+        self._away[:n] += 1
+        self._away[np.arange(n), mode] = 0
+        self._missed[:n] += step.emitted[:, None]
+        network = self._of.network[mode]
+        ran = np.flatnonzero(network >= 0)
+        self._missed[ran, network[ran]] = 0
+        self.decoded += int(step.emitted.sum())
+        offered = np.minimum(self._of.levels[mode], step.drafted)
+        outcome = Outcome(mode, step.accepted, offered, step.drafted)
+        self._log.add(start_s, end_s, outcome)
+        self._control.observe(self, outcome, (end_s - start_s) / self._scale, end_s)
+        self._next = None
+        finished = np.flatnonzero(self._left[:n] == 0)[::-1].tolist()
+        return sorted((self._take_out(slot) for slot in finished), key=lambda one: one.id)
+
+    def _coming(self) -> _Step:
+        if self._next is None:
+            self._next = self._planned()
+        return self._next
+
+    def _planned(self) -> _Step:
+        n, of = self.n, self._of
+        chosen, limit = self._control.choose(self)
+        switched = np.flatnonzero(chosen != self.mode[:n])
+        entered = chosen[switched]
+        self._refill[switched] = np.minimum(of.refill_steps[entered], self._away[switched, entered])
+        self.mode[:n] = chosen
+        law, row = of.law[chosen], self._row[:n]
+        drawn = self._latents[law, :, row, self._cursor[np.arange(n), law]].astype(np.int64)
+        drafted = np.where(drawn[:, DRAFTED] < 0, of.drafted[chosen], drawn[:, DRAFTED])
+        width = np.where(drawn[:, WIDTH] < 0, of.width[chosen], drawn[:, WIDTH])
+        accepted = np.minimum(drawn[:, ACCEPTED], of.levels[chosen])
+        capped = np.minimum(drafted, of.drafted[chosen] if limit is None else limit)
+        width -= drafted - capped
+        accepted = np.where(self._refill[:n] > 0, 0, np.minimum(accepted, capped))
+        emitted = np.minimum(accepted + 1, self._left[:n])
+        held = self._held[:n].copy()
+        if self.rules.preemption != "never":
+            held = blocks_held(self.context(), of.slots[chosen], self.rules.block_tokens)
+        return _Step(accepted, capped, emitted, width, held)
+
+    def groups(self) -> list[Group]:
+        """Sequences of the next step by mode."""
+        step, context, mode, groups = self._coming(), self.context(), self.mode[: self.n], []
+        for index in np.unique(mode).tolist():
+            own = mode == index
+            ctx, width = context[own], step.width[own]
+            group = Group(
+                index, len(ctx), int(ctx.sum()), int(width.sum()), int((ctx * width).sum())
+            )
+            network = self.modes.modes[index].network
+            if network is not None:
+                missed = self._missed[: self.n][own, network]
+                pairs = float((missed * (ctx - missed) + missed**2 / 2).sum())
+                group = group._replace(missed=int(missed.sum()), missed_pairs=pairs)
+            groups.append(group)
+        return groups
+
+    def check(self) -> None:
+        """Assert that an idle batch holds nothing."""
+        assert self.n == len(self._requests), (self.n, len(self._requests))
+        assert len(self._free_rows) + self.n == self.rules.max_num_seqs
+
+
+def _chunks(prefill: Prefill | None) -> Chunks:
+    if prefill is None:
+        return Chunks()
+    return Chunks(prefill.tokens, prefill.ctx, prefill.pairs, len(prefill.finishing))
