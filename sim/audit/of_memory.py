@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from models.schema import BYTES_PER_WEIGHT
 from sim.audit.registry import register
 from sim.audit.view import Look, Measured
@@ -96,5 +98,6 @@ def unallocated_bytes(look: Look) -> Measured:
 
 
 def _blocks(look: Look) -> int:
-    rules = look.setup.rules
-    return -(-(look.context + rules.slots) // rules.block_tokens)
+    prompt = look.context if look.asked_context is not None else round(look.view.lengths[0])
+    held = look.setup.rules.kv.blocks(np.array([prompt]), np.array([look.context]))
+    return int(held[0])

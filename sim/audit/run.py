@@ -88,13 +88,12 @@ def _share(report: OnProgress | None, label: str, before: int, total: int) -> On
 def _case(one: Posed, case: Case, on_progress: OnProgress | None) -> Json:
     claim = one.claim
     asked = [*claim.tested, *claim.arithmetic.values()]
-    problem = None
-    try:
-        views = _views(case, asked, on_progress)
-    except ModelError as error:
-        views, problem = [View(case.scenario, point) for point in case.scenario.points], str(error)
-    figures = [figure for each in claim.tested for figure in _figures(each, views, problem)]
-    arithmetic = {name: _figures(each, views, problem) for name, each in claim.arithmetic.items()}
+    views = _views(case, asked, on_progress)
+    figures = [figure for each in claim.tested for figure in _figures(each, views)]
+    arithmetic = {
+        name: [{**one, "title": name} for one in _figures(each, views)]
+        for name, each in claim.arithmetic.items()
+    }
     return {
         "label": case.label,
         "plausible": case.plausible,
@@ -117,7 +116,7 @@ def _views(case: Case, asked: Sequence[Quantity], on_progress: OnProgress | None
     ]
 
 
-def _figures(quantity: Quantity, views: Sequence[View], problem: str | None) -> list[Json]:
+def _figures(quantity: Quantity, views: Sequence[View]) -> list[Json]:
     """A figure at every point asked for."""
     measure = MEASURES[quantity.measure]
     unit = "x" if quantity.over is not None else measure.unit
@@ -126,8 +125,7 @@ def _figures(quantity: Quantity, views: Sequence[View], problem: str | None) -> 
     for view in views:
         if not at_point(quantity.at, view.point.values):
             continue
-        failed = measure.simulated and view.rows is None
-        one = Measured(None, why=problem) if failed else _measured(quantity, view)
+        one = _measured(quantity, view)
         least, most = claimed.ends if claimed else (0.0, 0.0)
         made.append(
             {
