@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.analysis import axes, plots
-from sim.analysis.palette import BAD, MUTED, PAPER, SHADES
+from sim.analysis.palette import BAD, MUTED, PAPER, SHADES, looks
 from sim.analysis.sheet import Sheet, name
 
 GOOD, ACCENT = SHADES["good"].light, SHADES["accent"].light
@@ -61,6 +61,39 @@ def claim(panels: Sequence[Mapping[str, Any]], question: str, varied: str) -> An
         sheet.ask(question, f"A dot is a prediction, its line the 90 % band.{green}")
         if entries := _legend(figure, shown):
             sheet.legend(entries)
+    return figure
+
+
+def over_batch(
+    lines: Mapping[str, Sequence[tuple[int, float | None]]], title: str, unit: str
+) -> Any:
+    """A figure over the batch, a line a case, both axes logarithmic where all are above 0.
+
+    Parameters
+    ----------
+    lines : mapping
+        Pairs of batch and value, in the unit shown, by case; values that are None are left out.
+    title, unit : str
+        What is drawn.
+    """
+    look = looks(lines)
+    known = [value for dots in lines.values() for _, value in dots if value is not None]
+    with plots.blank() as figure:
+        sheet = Sheet(figure, 1, 1, 260, legend=-(-len(lines) // 3), left=56)
+        ax = sheet.panel()
+        for case, dots in lines.items():
+            drawn = [(batch, value) for batch, value in dots if value is not None]
+            style = {**look[case].style(), "linestyle": look[case].line}
+            ax.plot([batch for batch, _ in drawn], [value for _, value in drawn], **style)
+        batches = [batch for dots in lines.values() for batch, _ in dots]
+        axes.log(ax, "x", 0.9 * min(batches), 1.1 * max(batches))
+        if known and min(known) > 0:
+            axes.log(ax, "y", min(known) / 1.2, max(known) * 1.2)
+        ax.set_xlabel("sequences decoding", fontsize=10.5, color=MUTED)
+        name(ax, axes.short(title, 60), unit.strip())
+        sheet.ask(f"How does it grow with the batch? {axes.short(title, 60)}", "A line a case.")
+        entries = [(axes.short(case, 40), line) for case, line in zip(lines, ax.lines, strict=True)]
+        sheet.legend(entries)
     return figure
 
 

@@ -90,6 +90,22 @@ class Tested(Quantity):
     claimed: Claimed = Field(description="The range claimed.")
 
 
+class Curve(Quantity):
+    """A figure drawn over the batch, a line a case."""
+
+    batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        min_length=2, max_length=100, description="Sequences decoding, rising."
+    )
+
+    @model_validator(mode="after")
+    def _drawable(self) -> Curve:
+        if MEASURES[self.measure].simulated:
+            raise ModelError(f"'{self.measure}' needs a run: vary users instead", "measure")
+        if list(self.batches) != sorted(set(self.batches)):
+            raise ModelError("must rise", "batches")
+        return self
+
+
 class Sensitivity(Frozen):
     """The input that decides a claim, and the values tried."""
 
@@ -158,6 +174,9 @@ class Claim(Frozen):
     )
     sensitivity: Sensitivity | None = Field(
         default=None, description="The input that decides the claim."
+    )
+    curve: Curve | None = Field(
+        default=None, description="A second picture: one figure over the batch."
     )
     because: Words | None = Field(
         default=None,

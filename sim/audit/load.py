@@ -155,6 +155,7 @@ def _check(document: Document, claim: Claim, where: Where, case: Case) -> None:
         *(((*where, "tested", i), quantity) for i, quantity in enumerate(claim.tested)),
         *(((*where, "arithmetic", name), each) for name, each in claim.arithmetic.items()),
     ]
+    asked += [((*where, "curve"), claim.curve)] if claim.curve else []
     names = [strategy.name for strategy in case.scenario.resolved.strategies]
     for place, quantity in asked:
         for key in ("strategy", "over"):

@@ -81,6 +81,13 @@ def kv_blocks_per_sequence(look: Look) -> Measured:
     return Measured(float(_blocks(look)))
 
 
+@register("byte", simulated=False)
+def kv_allocated_bytes(look: Look) -> Measured:
+    """KV blocks all sequences of this batch and context hold, in or beyond the pool."""
+    setup = look.setup
+    return Measured(look.batch * _blocks(look) * setup.budget.block_bytes * setup.deployment.tp)
+
+
 @register("sequences", simulated=False)
 def kv_capacity(look: Look) -> Measured:
     """Sequences of this context the KV pool holds."""

@@ -144,3 +144,22 @@ def preemptions(look: Look) -> Measured:
 def kv_use_peak(look: Look) -> Measured:
     """KV blocks in use at the peak, of all there are."""
     return Measured(look.row["kv_use_peak"])
+
+
+@register("%", simulated=True)
+def wasted_share(look: Look) -> Measured:
+    """Drafted tokens that were not accepted, of all drafted."""
+    rate = look.row["acceptance_rate"]
+    return Measured(None if rate is None else 1 - rate, why="nothing is drafted")
+
+
+@register("sequences", simulated=True)
+def batch_peak(look: Look) -> Measured:
+    """Most sequences one replica decoded at once."""
+    return Measured(float(look.row["batch_peak"]))
+
+
+@register("%", simulated=True)
+def kv_unusable(look: Look) -> Measured:
+    """Free KV blocks in stretches too short for the branches of a tree, of all blocks."""
+    return Measured(look.row["kv_unusable"], why="no layout needs adjacent blocks")

@@ -8,8 +8,6 @@ from sim.band import step_scale
 from sim.explain import mean_width
 from sim.setup import Setup
 
-_HOST = ("host",)
-
 
 @register("%", simulated=False)
 def compute_utilisation(look: Look) -> Measured:
@@ -45,26 +43,41 @@ def draft_s(look: Look) -> Measured:
 @register("s", simulated=False)
 def host_s(look: Look) -> Measured:
     """Host time a decode step waits for."""
-    return Measured(sum(look.step["components"].get(name, 0.0) for name in _HOST))
+    return Measured(look.step["components"]["host"])
 
 
 @register("%", simulated=False)
 def host_share(look: Look) -> Measured:
     """Host time over the time of a decode step."""
-    parts = look.step["components"]
-    return Measured(sum(parts.get(name, 0.0) for name in _HOST) / look.step["t_step_s"])
+    return Measured(look.step["components"]["host"] / look.step["t_step_s"])
 
 
 @register("passes", simulated=False)
 def forward_passes(look: Look) -> Measured:
     """Forward passes a decode step launches: one of the target, and all of its drafts."""
-    setup = look.setup
-    deployment = setup.deployment
-    drafts = setup.strategy.draft_passes(
-        deployment.target, deployment.engine, deployment.weights, deployment.tp
-    )
-    # Medusa heads are matrices on the last hidden state, run within the target's own launch.
-    return Measured(1.0 + sum(draft.repeat for draft in drafts if not draft.head_only))
+    return Measured(1.0 + _draft_passes(look))
+
+
+def _draft_passes(look: Look) -> int:
+    """Passes with layers of their own: Medusa heads run within the pass of the target."""
+    deployment = look.view.deployment
+    place = deployment.target, deployment.engine, deployment.weights, deployment.tp
+    return sum(each.repeat for each in look.chosen.draft_passes(*place) if not each.head_only)
+
+
+@register("s", simulated=False)
+def launch_s(look: Look) -> Measured:
+    """Launch overhead of a decode step, as `engine.launches` states it."""
+    launches = look.view.deployment.launches
+    drafts = look.chosen.drafted > 0
+    total_us = launches.step_us(drafts) + launches.per_pass_us * _draft_passes(look)
+    return Measured(1e-6 * total_us)
+
+
+@register("%", simulated=False)
+def launch_share(look: Look) -> Measured:
+    """Launch overhead over the time of a decode step."""
+    return Measured((launch_s(look).value or 0.0) / look.step["t_step_s"])
 
 
 @register("tokens", simulated=False)

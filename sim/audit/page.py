@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
@@ -23,6 +23,15 @@ Finding = Mapping[str, Any]
 
 HTML, MARKDOWN, JSON = FILES = ("report.html", "audit.md", "audit.json")
 IMAGES = "images"
+
+
+class Drawn(NamedTuple):
+    """A picture as a file: the claim it is of, its name, what it shows, and its content."""
+
+    id: str
+    file: str
+    label: str
+    svg: bytes
 
 
 def check_out(out: str | None, claims: Path) -> Path | None:
@@ -55,36 +64,37 @@ def write(document: Mapping[str, Any], folder: Path) -> None:
     from sim.analysis import plots
     from sim.audit.pictures import pictures
 
-    drawn = {
-        picture.id: (f"audit_{picture.name}.svg", plots.save(picture.figure, "svg"), picture.label)
+    drawn = [
+        Drawn(
+            picture.id,
+            f"audit_{picture.name}.svg",
+            picture.label,
+            plots.save(picture.figure, "svg"),
+        )
         for picture in pictures(document["claims"])
-    }
+    ]
     images = folder / IMAGES
     with staged(images) as scratch:
-        for name, content, _ in drawn.values():
-            (scratch / name).write_bytes(content)
+        for each in drawn:
+            (scratch / each.file).write_bytes(each.svg)
         (scratch / HTML).write_text(html(document, drawn), "utf-8")
         (scratch / MARKDOWN).write_text(markdown(document, drawn), "utf-8")
         (scratch / JSON).write_text(to_json(document), "utf-8")
         with held():
-            for name, _, _ in drawn.values():
-                (scratch / name).replace(images / name)
+            for each in drawn:
+                (scratch / each.file).replace(images / each.file)
             for name in FILES:
                 (scratch / name).replace(folder / name)
 
 
-Drawn = Mapping[str, tuple[str, bytes, str]]
-
-
-def markdown(document: Mapping[str, Any], drawn: Drawn) -> str:
+def markdown(document: Mapping[str, Any], drawn: Sequence[Drawn]) -> str:
     """The page as Markdown.
 
     Parameters
     ----------
     document : mapping
         What ``speccast audit --json`` prints.
-    drawn : mapping
-        File name, content and label of the picture of each claim.
+    drawn : sequence of Drawn
     """
     text = (
         _environment(False)
@@ -98,14 +108,15 @@ def markdown(document: Mapping[str, Any], drawn: Drawn) -> str:
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
-def html(document: Mapping[str, Any], drawn: Drawn) -> str:
+def html(document: Mapping[str, Any], drawn: Sequence[Drawn]) -> str:
     """The report as one page that needs nothing else; parameters as of ``markdown``."""
     claims = []
     for finding in document["claims"]:
         shown = _shown(finding, drawn)
-        if finding["id"] in drawn:
-            name, content, label = drawn[finding["id"]]
-            shown["svg"] = inline(content, name.removesuffix(".svg"), label)
+        shown["svgs"] = [
+            inline(each.svg, each.file.removesuffix(".svg"), each.label)
+            for each in shown["pictures"]
+        ]
         claims.append(shown)
     return (
         _environment(True)
@@ -134,7 +145,7 @@ def _environment(escape: bool) -> Environment:
     return made
 
 
-def _shown(finding: Finding, drawn: Drawn) -> dict[str, Any]:
+def _shown(finding: Finding, drawn: Sequence[Drawn]) -> dict[str, Any]:
     """A claim as both pages tell it."""
     figures = tested(finding)
     titles = list(dict.fromkeys(figure["title"] for figure in figures))
@@ -148,7 +159,7 @@ def _shown(finding: Finding, drawn: Drawn) -> dict[str, Any]:
         "titles": titles,
         "cases": cases_text(finding) if len(finding["cases"]) > 1 else [],
         "arithmetic": arithmetic(finding),
-        "picture": drawn[finding["id"]][0] if finding["id"] in drawn else None,
+        "pictures": [each for each in drawn if each.id == finding["id"]],
     }
 
 

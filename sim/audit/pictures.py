@@ -23,8 +23,10 @@ class Picture(NamedTuple):
 
 
 def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
-    """One for each claim that has figures."""
+    """One for each claim that has figures, and one of its curve where it has one."""
     for finding in findings:
+        if finding["cases"][0]["curve"]:
+            yield _curve(finding)
         panels = _panels(finding)
         if panels:
             varied = finding["varied"] or _points_vary(finding)
@@ -34,6 +36,22 @@ def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
             drawn = audit_plots.claim(panels, question, varied)
             label = f"{finding['id']}: {finding['verdict']['text']}"
             yield Picture(file_name(finding["id"]), finding["id"], drawn, label)
+
+
+def _curve(finding: Finding) -> Picture:
+    first = finding["cases"][0]["curve"][0]
+    values = [dot["value"] for case in finding["cases"] for dot in case["curve"]]
+    factor, unit = scaled(first["unit"], values)
+    lines = {
+        case["label"]: [
+            (dot["batch"], None if dot["value"] is None else factor * dot["value"])
+            for dot in case["curve"]
+        ]
+        for case in finding["cases"]
+    }
+    drawn = audit_plots.over_batch(lines, first["title"], unit)
+    label = f"{finding['id']}: {first['title']} by batch"
+    return Picture(f"{file_name(finding['id'])}_curve", finding["id"], drawn, label)
 
 
 def file_name(claim: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from models.schema import ModelError
 from sim import experiment
-from sim.audit.claims import PLACEHOLDER, Quantity, Tested
+from sim.audit.claims import PLACEHOLDER, Curve, Quantity, Tested
 from sim.audit.load import Case, Posed, at_point
 from sim.audit.measures import MEASURES
 from sim.audit.verdict import agrees, judge, together
@@ -100,7 +100,14 @@ def _case(one: Posed, case: Case, on_progress: OnProgress | None) -> Json:
         "agrees": together([figure["agrees"] for figure in figures]),
         "figures": figures,
         "arithmetic": arithmetic,
+        "curve": _curve(claim.curve, views[0]) if claim.curve else [],
     }
+
+
+def _curve(curve: Curve, view: View) -> list[Json]:
+    """One figure at every batch."""
+    at = [curve.model_copy(update={"batch": batch}) for batch in curve.batches]
+    return [{"batch": each.batch, "title": each.title, **_figures(each, [view])[0]} for each in at]
 
 
 def _views(case: Case, asked: Sequence[Quantity], on_progress: OnProgress | None) -> list[View]:
