@@ -78,7 +78,7 @@ def kv_slots(engine: Engine, strategy: Strategy) -> int:
     never ran, take their verify tokens. Rejected slots are reused, never freed. Where sequences
     switch between strategies they hold the slots of the largest.
     """
-    if len(strategy.modes) > 1:
+    if strategy.switches:
         return max(kv_slots(engine, mode) for mode in strategy.modes)
     ahead = strategy.scheduled_ahead(engine)
     width, k = strategy.verify_tokens, strategy.depth

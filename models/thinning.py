@@ -17,7 +17,7 @@ from models.paths import (
     step_uniforms,
 )
 
-DRAWN_REQUESTS, DRAWN_TOKENS = 2048, 512
+DRAWN_REQUESTS, DRAWN_TOKENS = 1024, 256
 """Requests and tokens of each domain from which the mean of a thinned law is taken."""
 
 
@@ -49,7 +49,10 @@ def thinned(accepted: Ints, keys: Keys, counts: Ints, loss: float) -> Ints:
 
 @dataclass(frozen=True)
 class ThinnedLaw(Summary):
-    """A law whose accepted tokens are refused at a rate; its ``taus`` are means of a large draw."""
+    """A law whose accepted tokens are refused at a rate.
+
+    Its ``taus`` are those of the inner law times a ratio: many steps with loss over without.
+    """
 
     inner: Law
     loss: float
@@ -69,15 +72,11 @@ class ThinnedLaw(Summary):
             return inner
         uncertainty, basis = inner.uncertainty, inner.basis
         law = cls(inner.depth, (1.0,) * domains, uncertainty, basis, inner, loss)
-        taus = tuple(law._drawn_tau(domain) for domain in range(domains))
+        taus = tuple(
+            inner.tau_of(domain) * _drawn_tau(law, domain) / _drawn_tau(inner, domain)
+            for domain in range(domains)
+        )
         return cls(inner.depth, taus, uncertainty, basis, inner, loss)
-
-    def _drawn_tau(self, domain: int) -> float:
-        """Tokens a step of many requests of one domain."""
-        ids = np.arange(DRAWN_REQUESTS)
-        same = np.full(DRAWN_REQUESTS, domain)
-        paths = self.paths(0, ids, np.full(DRAWN_REQUESTS, DRAWN_TOKENS), same)
-        return 1.0 + float(paths.accepted.mean())
 
     def sampler(
         self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
@@ -91,3 +90,10 @@ class ThinnedLaw(Summary):
             return steps._replace(accepted=thinned(steps.accepted, keys, counts, self.loss))
 
         return Sampler(drawn.guess, sample)
+
+
+def _drawn_tau(law: Law, domain: int) -> float:
+    """Tokens a step of many requests of one domain."""
+    ids = np.arange(DRAWN_REQUESTS)
+    tokens, domains = np.full(DRAWN_REQUESTS, DRAWN_TOKENS), np.full(DRAWN_REQUESTS, domain)
+    return 1.0 + float(law.paths(0, ids, tokens, domains).accepted.mean())

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from calibration.acceptance.trace import Trace
-from models.strategies import Strategy, strategy_types
+from models.strategies import Strategy, fixed_types
 from models.strict_yaml import InputError, load_yaml, one_line, read_bytes
 from sim.tables import Columns, to_columns
 
@@ -75,7 +75,7 @@ def read(runs: Path, given: Sequence[str] = ()) -> Runs:
         where = f"{path.with_name(ABOUT)} does not say what strategy '{silent[0]}' is"
         example = f"--strategy '{silent[0]}={{kind: ..., k: ...}}'"
         raise InputError(str(path), None, "strategy", f"{where}: give {example}")
-    known = {label: blocks[label] for label in traces if _kind(blocks[label]) in strategy_types()}
+    known = {label: blocks[label] for label in traces if _kind(blocks[label]) in fixed_types()}
     built = {label: _strategy(block, label, path) for label, block in known.items()}
     strategies = {label: strategy for label, strategy in built.items() if strategy.drafted}
     if not strategies:
@@ -204,7 +204,7 @@ def _kind(block: Any) -> str | None:
 
 
 def _strategy(block: Mapping[str, Any], label: str, path: Path) -> Strategy:
-    kind = strategy_types()[str(_kind(block))]
+    kind = fixed_types()[str(_kind(block))]
     try:
         return kind.model_validate(block)
     except ValidationError as error:

@@ -13,7 +13,7 @@ from calibration.acceptance.trace import Trace
 from calibration.decoding.autoregressive import BASELINE
 from calibration.decoding.decoder import Row, Times
 from calibration.decoding.journal import Done
-from models.strategies import strategy_types
+from models.strategies import fixed_types
 
 ALL = "all"
 """In place of a domain: over all of them."""
@@ -195,7 +195,7 @@ def _tau(rows: Sequence[Sequence[Row]], depth: int | None) -> Interval | None:
 
 def _depth(block: Mapping[str, Any]) -> int | None:
     """Most draft tokens a step of a strategy accepts, where the simulator knows its kind."""
-    kind = strategy_types().get(str(block.get("kind")))
+    kind = fixed_types().get(str(block.get("kind")))
     return None if kind is None else kind.model_validate(dict(block)).depth
 
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from models.strategies.base import DraftPass, ExtraMemory, Strategy
 
-__all__ = ["DraftPass", "ExtraMemory", "Strategy", "strategy_types"]
+__all__ = ["DraftPass", "ExtraMemory", "Strategy", "fixed_types", "strategy_types"]
 
 
 @cache
@@ -24,3 +24,8 @@ def strategy_types() -> dict[str, type[Strategy]]:
             if isinstance(kind, str) and item.__module__ == f"{__name__}.{module.name}":
                 found[kind] = item
     return found
+
+
+def fixed_types() -> dict[str, type[Strategy]]:
+    """Those whose sequences do the same in every step, by ``kind``."""
+    return {kind: one for kind, one in strategy_types().items() if not one.switches}

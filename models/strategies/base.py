@@ -74,6 +74,7 @@ class Strategy(Frozen):
     family: ClassVar[str] = "plain"
     drops_matched_block: ClassVar[bool] = False
     drafts_ahead: ClassVar[bool] = False
+    switches: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import Field
 
@@ -38,6 +38,8 @@ class Switching(Strategy):
     one, so it is simulated with ``hypothetical: true``; its host work is hidden where that of all
     its modes is.
     """
+
+    switches: ClassVar[bool] = True
 
     @property
     def start(self) -> int:

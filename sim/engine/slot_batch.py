@@ -87,13 +87,13 @@ class SlotBatch:
         self._prompt, self._produced, self._left, self._held = np.zeros((4, most), dtype=np.int64)
         self.steps, self._accepted, self._drafted = np.zeros((3, most), dtype=np.int64)
         self.mode, self.stream, self._refill, self._row = np.zeros((4, most), dtype=np.int64)
-        self._cursor = np.zeros((most, len(modes.laws)), dtype=np.int64)
+        self._place = np.zeros(most, dtype=np.int64)
         self._missed = np.zeros((most, max(modes.networks, 1)), dtype=np.int64)
         self._away = np.zeros((most, len(modes.modes)), dtype=np.int64)
         self._key = np.zeros(most, dtype=np.uint64)
         self._state: list[NDArray[Any]] = [
             *(self._prompt, self._produced, self._left, self._held, self.steps, self._accepted),
-            *(self._drafted, self.mode, self.stream, self._refill, self._row, self._cursor),
+            *(self._drafted, self.mode, self.stream, self._refill, self._row, self._place),
             *(self._missed, self._away, self._key, *control.by_slot),
         ]
         self._of = modes.arrays()
@@ -151,7 +151,7 @@ class SlotBatch:
     def would_accept(self, mode: int, row: int = ACCEPTED) -> Counts:
         """Draft tokens each sequence would accept in its next step in a mode, shape (n,)."""
         law, n = self.modes.modes[mode].law, self.n
-        drawn = self._latents[law, row, self._row[:n], self._cursor[:n, law]]
+        drawn = self._latents[law, row, self._row[:n], self._place[:n]]
         accepted: Counts = np.minimum(drawn, self.modes.modes[mode].levels).astype(np.int64)
         return accepted
 
@@ -231,7 +231,7 @@ class SlotBatch:
         self.steps[:n] += 1
         self._accepted[:n] += step.accepted
         self._drafted[:n] += step.drafted
-        self._cursor[np.arange(n), self._of.law[mode]] += 1
+        self._place[:n] += 1
         self._refill[:n] = np.maximum(self._refill[:n] - 1, 0)
         self._away[:n] += 1
         self._away[np.arange(n), mode] = 0
@@ -260,8 +260,7 @@ class SlotBatch:
         entered = chosen[switched]
         self._refill[switched] = np.minimum(of.refill_steps[entered], self._away[switched, entered])
         self.mode[:n] = chosen
-        law, row = of.law[chosen], self._row[:n]
-        drawn = self._latents[law, :, row, self._cursor[np.arange(n), law]].astype(np.int64)
+        drawn = self._latents[of.law[chosen], :, self._row[:n], self._place[:n]].astype(np.int64)
         drafted = np.where(drawn[:, DRAFTED] < 0, of.drafted[chosen], drawn[:, DRAFTED])
         width = np.where(drawn[:, WIDTH] < 0, of.width[chosen], drawn[:, WIDTH])
         accepted = np.minimum(drawn[:, ACCEPTED], of.levels[chosen])

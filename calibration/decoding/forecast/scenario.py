@@ -15,7 +15,7 @@ from calibration.decoding.forecast.constants import ENGINE
 from calibration.decoding.forecast.recorded import Recorded
 from calibration.decoding.places import seen_from
 from models.acceptance_file import AcceptanceFile
-from models.strategies import strategy_types
+from models.strategies import fixed_types
 from sim.scenario.dump import to_yaml
 
 WHAT_IF, TRACES = "whatif.yaml", "traces"
@@ -80,7 +80,7 @@ def _block(recorded: Recorded, label: str, file: AcceptanceFile) -> dict[str, An
 
 
 def _unknown(block: Mapping[str, Any], label: str, file: AcceptanceFile) -> str:
-    kind = strategy_types().get(str(block.get("kind")))
+    kind = fixed_types().get(str(block.get("kind")))
     if kind is None:
         return "the simulator has no such strategy"
     if label.endswith("_sampled"):
