@@ -110,6 +110,7 @@ def test_a_claim_that_holds_in_every_plausible_case_is_reproduced() -> None:
     assert judge(cases, varied="users") == (
         "reproduced",
         "reproduced, whether users = 1 or 2",
+        "reproduced",
     )
     assert judge([case("as stated", True)]).text == "reproduced within the band of speedup"
 
@@ -120,12 +121,13 @@ def test_a_claim_that_holds_in_some_plausible_cases_is_reproduced_only_there() -
         "only_if",
         "reproduced only if users = 2 or 4 (by the prediction itself: 2); "
         "at users = 1, speedup 1.00x predicted, 2.00x claimed",
+        "reproduced only if users = 2 or 4",
     )
 
 
 def test_a_case_without_a_prediction_does_not_count_as_agreeing() -> None:
     cases = [case("1", True, value=2.0), case("2", None)]
-    kind, text = judge(cases, varied="users")
+    kind, text, _ = judge(cases, varied="users")
     assert kind == "only_if"
     assert text.endswith("at users = 2, nothing is predicted: saturated")
 
@@ -136,18 +138,19 @@ def test_a_claim_that_holds_nowhere_contradicts_the_model() -> None:
         "contradicts",
         "contradicts the model because heads are not free: at users = 2, speedup 1.00x predicted, "
         "2.00x claimed; at no users tried does it agree",
+        "contradicts the model",
     )
 
 
 def test_what_holds_only_where_nobody_is_contradicts_and_says_what_it_would_take() -> None:
     cases = [case("1", False), case("2", True, plausible=False)]
-    kind, text = judge(cases, varied="users")
+    kind, text, _ = judge(cases, varied="users")
     assert kind == "contradicts"
     assert text.endswith("; it would take users = 2, plausible: 1")
 
 
 def test_what_the_model_does_not_predict_is_not_decidable() -> None:
-    assert judge([case("1", None)]) == ("not_decidable", "not decidable: saturated")
+    assert judge([case("1", None)])[:2] == ("not_decidable", "not decidable: saturated")
     none = {"label": "as stated", "plausible": True, "agrees": None, "figures": []}
     assert judge([none], missing="quality").text == "not decidable: quality"
     assert judge([case("1", True, value=2.0)], missing="quality").text == (
@@ -332,6 +335,17 @@ def test_the_memory_of_medusa_heads_is_counted() -> None:
     assert shared == 4 * 2 * 8192**2 == pytest.approx(0.537e9, rel=1e-3)
 
 
+def test_the_page_is_of_the_shipped_claims_and_its_example_loads(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parent.parent / "docs/audit.md").read_text("utf-8")
+    for one in load_claims(shipped()):
+        assert f"### {one.claim.id}\n" in text and one.claim.claim in text
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text.partition("```yaml\n")[2].partition("```")[0], "utf-8")
+    (found,) = run.audit(load_claims(mine))["claims"]
+    assert found["verdict"]["kind"] != "not_decidable"
+    assert all(f"| `{name}` |" in text for name in MEASURES)
+
+
 # Words and measures
 
 
@@ -339,6 +353,7 @@ def test_figures_are_shown_in_the_unit_people_read() -> None:
     assert figure_text(0.05, "%") == "5.00 %"
     assert figure_text(8.94e9, "byte") == "8.94 GB"
     assert figure_text(327_680, "byte") == "0.328 MB"
+    assert figure_text(24.0, "blocks") == "24 blocks"
     assert figure_text(0.0123, "s") == "12.3 ms"
     assert figure_text(12.5, "s") == "12.5 s"
     assert range_text({"min": 2.1, "max": 2.8}, "tokens") == "2.10-2.80 tokens"

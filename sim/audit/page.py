@@ -13,7 +13,6 @@ from models.strict_yaml import InputError
 from sim.analysis.palette import css
 from sim.analysis.svg import inline
 from sim.audit.report import arithmetic, cases_text, counts, sentence, tested
-from sim.audit.verdict import KINDS
 from sim.audit.words import banded_text, range_text
 from sim.interrupts import held
 from sim.output import to_json
@@ -61,18 +60,7 @@ def write(document: Mapping[str, Any], folder: Path) -> None:
     OSError
         If the disk refuses.
     """
-    from sim.analysis import plots
-    from sim.audit.pictures import pictures
-
-    drawn = [
-        Drawn(
-            picture.id,
-            f"audit_{picture.name}.svg",
-            picture.label,
-            plots.save(picture.figure, "svg"),
-        )
-        for picture in pictures(document["claims"])
-    ]
+    drawn = draw(document)
     images = folder / IMAGES
     with staged(images) as scratch:
         for each in drawn:
@@ -85,6 +73,17 @@ def write(document: Mapping[str, Any], folder: Path) -> None:
                 (scratch / each.file).replace(images / each.file)
             for name in FILES:
                 (scratch / name).replace(folder / name)
+
+
+def draw(document: Mapping[str, Any]) -> list[Drawn]:
+    """Every picture of an audit; the same document gives the same bytes."""
+    from sim.analysis import plots
+    from sim.audit.pictures import pictures
+
+    return [
+        Drawn(made.id, f"audit_{made.name}.svg", made.label, plots.save(made.figure, "svg"))
+        for made in pictures(document["claims"])
+    ]
 
 
 def markdown(document: Mapping[str, Any], drawn: Sequence[Drawn]) -> str:
@@ -151,8 +150,7 @@ def _shown(finding: Finding, drawn: Sequence[Drawn]) -> dict[str, Any]:
     titles = list(dict.fromkeys(figure["title"] for figure in figures))
     return {
         **{key: finding[key] for key in ("id", "claim", "setting", "source", "reading", "why")},
-        "kind": finding["verdict"]["kind"],
-        "kind_text": KINDS[finding["verdict"]["kind"]],
+        "short": finding["verdict"]["short"],
         "sentence": sentence(finding),
         "figures": [_row(figure) for figure in figures],
         "varied": finding["varied"],
@@ -173,4 +171,4 @@ def _row(figure: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-__all__: Sequence[str] = ["check_out", "html", "markdown", "write"]
+__all__: Sequence[str] = ["Drawn", "check_out", "draw", "html", "markdown", "write"]

@@ -19,10 +19,20 @@ KINDS: dict[Kind, str] = {
 
 
 class Verdict(NamedTuple):
-    """What became of a claim, and one sentence that says so."""
+    """What became of a claim.
+
+    Attributes
+    ----------
+    kind : str
+    text : str
+        A sentence, with what was predicted instead.
+    short : str
+        As much of it as a table holds.
+    """
 
     kind: Kind
     text: str
+    short: str
 
 
 def agrees(value: float | None, lo: float | None, hi: float | None, claimed: Any) -> bool | None:
@@ -86,20 +96,23 @@ def judge(
     plausible = [case for case in cases if case["plausible"]]
     known = [case for case in plausible if case["agrees"] is not None]
     if not known:
-        return Verdict("not_decidable", f"not decidable: {missing or _unknown(cases)}")
+        text = f"not decidable: {missing or _unknown(cases)}"
+        return Verdict("not_decidable", text, KINDS["not_decidable"])
     agreeing = [case for case in known if case["agrees"]]
     if len(agreeing) == len(plausible):
         how = _how(cases[stated])
-        return Verdict("reproduced", f"reproduced{how}{_range(cases, varied)}{rest}")
+        text = f"reproduced{how}{_range(cases, varied)}{rest}"
+        return Verdict("reproduced", text, KINDS["reproduced"])
     if agreeing:
         text = f"reproduced only if {varied} = {either(case['label'] for case in agreeing)}"
         others = [case for case in plausible if not case["agrees"]]
-        text = f"{text}{_only_by_band(agreeing)}"
-        return Verdict("only_if", f"{text}; {_at(others[0], varied)}{rest}")
+        sure = _only_by_band(agreeing)
+        return Verdict("only_if", f"{text}{sure}; {_at(others[0], varied)}{rest}", text)
     reason = f" because {because}" if because else ""
     first = cases[stated] if cases[stated] in known else known[0]
     said = f"{KINDS['contradicts']}{reason}: {_at(first, varied if len(cases) > 1 else None)}"
-    return Verdict("contradicts", f"{said}{_elsewhere(cases, plausible, varied)}{rest}")
+    text = f"{said}{_elsewhere(cases, plausible, varied)}{rest}"
+    return Verdict("contradicts", text, KINDS["contradicts"])
 
 
 def _how(case: Case) -> str:

@@ -10,6 +10,8 @@ from sim.analysis.verdict import number
 FACTORS = {"%": (100.0, " %"), "s": (1e3, " ms"), "byte": (1e-9, " GB"), "x": (1.0, "x")}
 """From the unit of a measure to the one shown."""
 
+COUNTS = ("times", "passes", "blocks", "sequences")
+
 LONG_S = 10.0
 """From here on times are shown in seconds."""
 
@@ -32,7 +34,7 @@ def figure_text(value: float | None, unit: str) -> str:
     if value is None:
         return "-"
     factor, name = scaled(unit, [value])
-    return f"{number(factor * value)}{name}"
+    return f"{_number(factor * value, unit)}{name}"
 
 
 def banded_text(figure: Mapping[str, Any]) -> str:
@@ -58,7 +60,7 @@ def range_text(claimed: Mapping[str, Any], unit: str) -> str:
         return figure_text(lo, unit)
     factor, name = scaled(unit, [lo, hi])
     between = " to " if lo < 0 else "-"
-    return f"{number(factor * lo)}{between}{number(factor * hi)}{name}"
+    return f"{_number(factor * lo, unit)}{between}{_number(factor * hi, unit)}{name}"
 
 
 def span_text(values: Sequence[float | None], unit: str) -> str:
@@ -73,6 +75,11 @@ def either(labels: Iterable[str]) -> str:
     """Labels listed with commas, the last one after 'or'."""
     *most, last = labels
     return f"{', '.join(most)} or {last}" if most else last
+
+
+def _number(value: float, unit: str) -> str:
+    """A count as a whole number, anything else with three digits."""
+    return str(int(value)) if unit in COUNTS and value == int(value) else number(value)
 
 
 def _apart(name: str) -> str:
