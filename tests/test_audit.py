@@ -16,8 +16,10 @@ from sim.audit import page, run
 from sim.audit.claims import Claimed
 from sim.audit.load import load_claims, shipped
 from sim.audit.measures import MEASURES
-from sim.audit.report import audit_report, measures_report
+from sim.audit.pictures import pictures
+from sim.audit.report import audit_report, measures_report, sentence
 from sim.audit.verdict import agrees, judge
+from sim.audit.view import Look, View
 from sim.audit.words import banded_text, figure_text, range_text
 
 SMALL = """\
@@ -366,3 +368,98 @@ def test_every_measure_is_listed_with_what_it_means() -> None:
     text = measures_report(100)
     for name, measure in MEASURES.items():
         assert measure.about and name in text
+
+
+# By hand
+
+
+@pytest.fixture(scope="module")
+def two_gpus() -> View:
+    (posed,) = load_claims(shipped(), ["C5"])
+    scenario = posed.cases[0].scenario
+    return View(scenario, scenario.points[0])
+
+
+def value(view: View, measure: str, strategy: str, batch: int, context: int) -> float:
+    found = MEASURES[measure].function(Look(view, strategy, batch, context)).value
+    assert found is not None
+    return found
+
+
+def test_compute_utilisation_is_the_arithmetic_of_a_step_over_the_peak(two_gpus: View) -> None:
+    target, batch, context = catalog.transformer("llama-3.1-70b"), 8, 625
+    weights = target.layer_params() + 8192 * 128_256
+    attention = 4 * 80 * 64 * 128 * context
+    flops = batch * (2 * weights + attention)
+    seconds = value(two_gpus, "step_s", "plain", batch, context)
+    by_hand = flops / (2 * 1979e12 * seconds)
+    measured = value(two_gpus, "compute_utilisation", "plain", batch, context)
+    assert measured == pytest.approx(by_hand, rel=1e-3)
+
+
+def test_at_the_break_even_acceptance_a_step_equals_plain_decoding(two_gpus: View) -> None:
+    at = "medusa", 2, 625
+    tau = value(two_gpus, "break_even_tau", *at)
+    alpha = value(two_gpus, "break_even_alpha", *at)
+    share = value(two_gpus, "break_even_acceptance", *at)
+    steps = [value(two_gpus, "step_s", name, 2, 625) for name in ("medusa", "plain")]
+    assert tau == pytest.approx(steps[0] / steps[1])
+    assert 1 + alpha + alpha**2 + alpha**3 + alpha**4 == pytest.approx(tau)
+    assert 1 + 4 * share == pytest.approx(tau)
+
+
+def test_kv_is_counted_in_blocks(two_gpus: View) -> None:
+    """Blocks of 32 tokens; Medusa keeps 121 slots, plain decoding one."""
+    assert value(two_gpus, "kv_blocks_per_sequence", "plain", 1, 640) == 20
+    assert value(two_gpus, "kv_blocks_per_sequence", "plain", 1, 641) == 21
+    assert value(two_gpus, "kv_blocks_per_sequence", "medusa", 1, 640) == 24
+    pool = value(two_gpus, "kv_pool_bytes", "plain", 1, 640)
+    block = 32 * 2 * 8 * 128 * 2 * 80
+    assert value(two_gpus, "kv_bytes_per_token", "plain", 1, 640) == block / 32
+    free = value(two_gpus, "unallocated_bytes", "plain", 64, 640)
+    assert free == pytest.approx(pool - 64 * 20 * block, abs=2 * block)
+    assert value(two_gpus, "kv_capacity", "plain", 64, 640) == pool // block // 20
+
+
+def test_launches_are_a_share_of_the_step_they_lengthen() -> None:
+    (found,) = run.audit(load_claims(shipped(), ["C12"]))["claims"]
+    every_pass, once = found["cases"][0], found["cases"][3]
+    assert [case["figures"][0]["value"] for case in (every_pass, once)] == [3, 3]
+    plain, drafting = (
+        every_pass["arithmetic"][name][0]["value"]
+        for name in ("launches of plain decoding", "launches with a draft model")
+    )
+    assert every_pass["figures"][1]["value"] == pytest.approx(drafting / plain) and drafting > plain
+    assert once["figures"][1]["value"] < 1
+
+
+def test_the_page_tells_the_verdicts_of_today() -> None:
+    """Those that need no run; ``make audit`` writes them all."""
+    text = (Path(__file__).resolve().parent.parent / "docs/audit.md").read_text("utf-8")
+    for finding in run.audit(load_claims(shipped(), ["C3", "C4", "C9", "C10", "C12"]))["claims"]:
+        assert f"**{sentence(finding)}**" in text, finding["id"]
+
+
+def test_a_curve_is_drawn_over_the_batch_for_the_cases_asked() -> None:
+    (found,) = run.audit(load_claims(shipped(), ["C3"]))["claims"]
+    curves = {case["label"]: case["curve"] for case in found["cases"] if case["curve"]}
+    assert list(curves) == [
+        f"{layout} at 625 tokens" for layout in ("inline", "copy on write", "contiguous")
+    ]
+    for dots in curves.values():
+        assert [dot["value"] / dots[0]["value"] for dot in dots] == [dot["batch"] for dot in dots]
+    assert [picture.name for picture in pictures([found])] == ["c3", "c3_curve"]
+
+
+def test_an_interrupted_command_reports_what_is_complete(
+    speccast: Any, audit_declared: None, claims: Path, monkeypatch: Any, document: dict[str, Any]
+) -> None:
+    cut = {**document, "claims": document["claims"][:1], "interrupted": True, "asked": 3}
+
+    def stopped(*_: Any) -> None:
+        raise run.Interrupted(cut)
+
+    monkeypatch.setattr(run, "audit", stopped)
+    status, out, err = speccast("audit", claims, "--out", claims.parent / "found")
+    assert status == 130 and "1 claim: 1 reproduced only if." in out
+    assert err == "interrupted: 1 of 3 claims\n" and not (claims.parent / "found").exists()

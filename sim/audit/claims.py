@@ -96,6 +96,9 @@ class Curve(Quantity):
     batches: tuple[Annotated[int, Field(ge=1)], ...] = Field(
         min_length=2, max_length=100, description="Sequences decoding, rising."
     )
+    cases: tuple[Label, ...] = Field(
+        default=(), max_length=50, description="Cases of the sensitivity drawn; default all."
+    )
 
     @model_validator(mode="after")
     def _drawable(self) -> Curve:

@@ -83,6 +83,10 @@ def _posed(document: Document, index: int, claim: Claim) -> Posed:
     )
     for case in cases:
         _check(document, claim, where, case)
+    labels = [case.label for case in cases]
+    for number, label in enumerate(claim.curve.cases if claim.curve else ()):
+        if label not in labels:
+            raise document.error((*where, "curve", "cases", number), f"no case '{label}'")
     asked = claim.sensitivity
     return Posed(claim, cases, 0 if asked is None else asked.first)
 

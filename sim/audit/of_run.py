@@ -134,7 +134,7 @@ def queue_p95_s(look: Look) -> Measured:
     return _banded(look.row["queue_s"]["p95"], None, _why(look))
 
 
-@register("times", simulated=True)
+@register("number", simulated=True)
 def preemptions(look: Look) -> Measured:
     """How often a request was moved back from running to waiting."""
     return Measured(float(look.row["preemptions"]))

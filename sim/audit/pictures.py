@@ -25,8 +25,6 @@ class Picture(NamedTuple):
 def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
     """One for each claim that has figures, and one of its curve where it has one."""
     for finding in findings:
-        if finding["cases"][0]["curve"]:
-            yield _curve(finding)
         panels = _panels(finding)
         if panels:
             varied = finding["varied"] or _points_vary(finding)
@@ -36,18 +34,21 @@ def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
             drawn = audit_plots.claim(panels, question, varied)
             label = f"{finding['id']}: {finding['verdict']['text']}"
             yield Picture(file_name(finding["id"]), finding["id"], drawn, label)
+        if any(case["curve"] for case in finding["cases"]):
+            yield _curve(finding)
 
 
 def _curve(finding: Finding) -> Picture:
-    first = finding["cases"][0]["curve"][0]
-    values = [dot["value"] for case in finding["cases"] for dot in case["curve"]]
+    cases = [case for case in finding["cases"] if case["curve"]]
+    first = cases[0]["curve"][0]
+    values = [dot["value"] for case in cases for dot in case["curve"]]
     factor, unit = scaled(first["unit"], values)
     lines = {
         case["label"]: [
             (dot["batch"], None if dot["value"] is None else factor * dot["value"])
             for dot in case["curve"]
         ]
-        for case in finding["cases"]
+        for case in cases
     }
     drawn = audit_plots.over_batch(lines, first["title"], unit)
     label = f"{finding['id']}: {first['title']} by batch"

@@ -100,12 +100,14 @@ def _case(one: Posed, case: Case, on_progress: OnProgress | None) -> Json:
         "agrees": together([figure["agrees"] for figure in figures]),
         "figures": figures,
         "arithmetic": arithmetic,
-        "curve": _curve(claim.curve, views[0]) if claim.curve else [],
+        "curve": _curve(claim.curve, case.label, views[0]) if claim.curve else [],
     }
 
 
-def _curve(curve: Curve, view: View) -> list[Json]:
-    """One figure at every batch."""
+def _curve(curve: Curve, case: str, view: View) -> list[Json]:
+    """One figure at every batch; nothing in a case that is not drawn."""
+    if curve.cases and case not in curve.cases:
+        return []
     at = [curve.model_copy(update={"batch": batch}) for batch in curve.batches]
     return [{"batch": each.batch, "title": each.title, **_figures(each, [view])[0]} for each in at]
 

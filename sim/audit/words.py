@@ -7,10 +7,16 @@ from typing import Any
 
 from sim.analysis.verdict import number
 
-FACTORS = {"%": (100.0, " %"), "s": (1e3, " ms"), "byte": (1e-9, " GB"), "x": (1.0, "x")}
+FACTORS = {
+    "%": (100.0, " %"),
+    "s": (1e3, " ms"),
+    "byte": (1e-9, " GB"),
+    "x": (1.0, "x"),
+    "number": (1.0, ""),
+}
 """From the unit of a measure to the one shown."""
 
-COUNTS = ("times", "passes", "blocks", "sequences")
+COUNTS = ("number", "passes", "blocks", "sequences")
 
 LONG_S = 10.0
 """From here on times are shown in seconds."""
@@ -83,4 +89,4 @@ def _number(value: float, unit: str) -> str:
 
 
 def _apart(name: str) -> str:
-    return name if name.startswith(" ") else f" {name}"
+    return f" {name}" if name == "x" else name
