@@ -463,3 +463,54 @@ def test_an_interrupted_command_reports_what_is_complete(
     status, out, err = speccast("audit", claims, "--out", claims.parent / "found")
     assert status == 130 and "1 claim: 1 reproduced only if." in out
     assert err == "interrupted: 1 of 3 claims\n" and not (claims.parent / "found").exists()
+
+
+def test_a_figure_holds_at_every_point_it_is_asked_at(claims: Path) -> None:
+    grid = "    scenario: small\n    vary: {workload.arrivals.users: [1, 8]}\n"
+    text = SMALL.replace("    scenario: small\n", grid, 1)
+    claims.write_text(text, "utf-8")
+    (found,) = run.audit(load_claims(claims, ["fast"]))["claims"]
+    figures = found["cases"][0]["figures"]
+    assert [figure["point"] for figure in figures] == [
+        {"workload.arrivals.users": users} for users in (1, 8)
+    ]
+    assert found["cases"][0]["agrees"] is all(figure["agrees"] for figure in figures)
+    at = "strategy: heads, at: {workload.arrivals.users: 8}"
+    claims.write_text(text.replace("strategy: heads", at), "utf-8")
+    (only,) = run.audit(load_claims(claims, ["fast"]))["claims"]
+    assert only["cases"][0]["figures"] == figures[1:]
+    claims.write_text(text.replace("strategy: heads", at.replace("8", "9")), "utf-8")
+    with pytest.raises(InputError, match="no point of the scenario has these values"):
+        load_claims(claims)
+
+
+def test_a_ratio_of_two_strategies_is_the_ratio_of_their_figures(claims: Path) -> None:
+    asked = "measure: tpot_mean_s, strategy: heads, over: plain, claimed: {max: 1}"
+    beside = "a step: {measure: tpot_mean_s, strategy: plain}\n      b: {measure: tpot_mean_s}"
+    text = SMALL.replace("measure: speedup, strategy: heads, claimed: {min: 1.2}", asked)
+    claims.write_text(text.replace("a step: {measure: step_s, strategy: plain}", beside), "utf-8")
+    (found,) = run.audit(load_claims(claims, ["fast"]))["claims"]
+    plain, heads = (found["cases"][0]["arithmetic"][name][0]["value"] for name in ("a step", "b"))
+    figure = found["cases"][0]["figures"][0]
+    assert figure["value"] == pytest.approx(heads / plain) and figure["unit"] == "x"
+    assert figure["lo"] is figure["hi"] is None
+
+
+def test_a_scenario_may_be_a_file_beside_the_claims(claims: Path) -> None:
+    scenario = "".join(line[4:] + "\n" for line in SMALL.splitlines()[2:13])
+    (claims.parent / "mine.yaml").write_text(scenario, "utf-8")
+    claims.write_text(SMALL.replace("scenario: small", "scenario: mine.yaml"), "utf-8")
+    assert [one.claim.id for one in load_claims(claims)] == ["fast", "free", "open"]
+    (claims.parent / "mine.yaml").write_text(scenario.replace("users: 1", "users: 0"), "utf-8")
+    with pytest.raises(InputError) as refused:
+        load_claims(claims)
+    assert str(refused.value).startswith(f"{claims.parent / 'mine.yaml'}:4: workload.arrivals")
+
+
+def test_the_stated_value_makes_the_prediction(claims: Path) -> None:
+    claims.write_text(SMALL.replace("[0.9, 0.05]", "[0.9, 0.05]\n      stated: 0.05"), "utf-8")
+    (found,) = run.audit(load_claims(claims, ["fast"]))["claims"]
+    assert found["stated"] == 1
+    shown = audit_report({"claims": [found]}, 100)
+    assert banded_text(found["cases"][1]["figures"][0]) in shown
+    assert banded_text(found["cases"][0]["figures"][0]) not in shown

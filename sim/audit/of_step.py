@@ -111,6 +111,12 @@ def step_speedup(look: Look) -> Measured:
     return Measured(emitted / ratio.value, lo, hi, ratio.basis)
 
 
+@register("x", simulated=False)
+def step_ratio(look: Look) -> Measured:
+    """Time of a decode step over that of plain decoding."""
+    return break_even_tau(look)
+
+
 @register("tokens", simulated=False)
 def break_even_tau(look: Look) -> Measured:
     """Tokens a step must emit to equal plain decoding: the ratio of both step times."""

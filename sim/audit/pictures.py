@@ -32,7 +32,7 @@ def pictures(findings: Sequence[Finding]) -> Iterator[Picture]:
                 f"Does {finding['id']} hold? {KINDS[finding['verdict']['kind']].capitalize()}"
             )
             drawn = audit_plots.claim(panels, question, varied)
-            label = f"{finding['id']}: {finding['verdict']['text']}"
+            label = f"{finding['id']}: {finding['verdict']['short']}"
             yield Picture(file_name(finding["id"]), finding["id"], drawn, label)
         if any(case["curve"] for case in finding["cases"]):
             yield _curve(finding)

@@ -150,7 +150,7 @@ def _at(case: Case, varied: str | None) -> str:
         parts.append(
             f"{title} {span_text(values, unit)} predicted, {range_text(claimed, unit)} claimed"
         )
-    place = f"at {varied} = {case['label']}, " if varied else ""
+    place = f"at {varied} = {either([case['label']])}, " if varied else ""
     return place + ("; ".join(parts) if parts else f"nothing is predicted: {_unknown([case])}")
 
 

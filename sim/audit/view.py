@@ -51,7 +51,7 @@ class View:
     point: Point
     rows: Mapping[str, Row] | None = None
     _setups: dict[str, Setup] = field(default_factory=dict)
-    _steps: dict[tuple[int, int], dict[str, Row]] = field(default_factory=dict)
+    _steps: dict[tuple[str, int, int], Row] = field(default_factory=dict)
 
     @property
     def deployment(self) -> Deployment:
@@ -70,22 +70,26 @@ class View:
             self._setups[strategy] = prepare(self.deployment, chosen, domains)
         return self._setups[strategy]
 
-    def step(self, batch: int, context: int) -> dict[str, Row]:
-        """Rows of ``speccast explain`` at a batch and a context, by strategy.
+    def step(self, strategy: str, batch: int, context: int) -> Row:
+        """Row of ``speccast explain`` of a strategy at a batch and a context.
 
         Raises
         ------
         ModelError
-            If a strategy cannot hold that many sequences.
+            If it cannot hold that many sequences.
         """
-        at = batch, context
+        at = strategy, batch, context
         if at not in self._steps:
-            alone = ScenarioFile(self.file.document, (self.point,), self.file.resolved)
-            document = explain(alone, batch=batch, context=context)
+            scenario = self.point.scenario
+            plain = scenario.strategies[scenario.baseline]
+            both = (self.strategy(strategy), *([] if plain.name == strategy else [plain]))
+            alone = scenario.model_copy(update={"strategies": both})
+            file = ScenarioFile(self.file.document, (Point({}, alone),), self.file.resolved)
+            document = explain(file, batch=batch, context=context)
             if document["batch"] < batch:
                 held = document["batch"]
-                raise ModelError(f"memory holds {held} sequences, asked for {batch}")
-            self._steps[at] = {row["strategy"]: row for row in document["rows"]}
+                raise ModelError(f"a replica runs {held} sequences at most, asked for {batch}")
+            self._steps[at] = document["rows"][0]
         return self._steps[at]
 
     @property
@@ -164,4 +168,4 @@ class Look:
     @property
     def step(self) -> Row:
         """Its row of ``speccast explain``."""
-        return self.view.step(self.batch, self.context)[self.strategy]
+        return self.view.step(self.strategy, self.batch, self.context)

@@ -78,8 +78,8 @@ def span_text(values: Sequence[float | None], unit: str) -> str:
 
 
 def either(labels: Iterable[str]) -> str:
-    """Labels listed with commas, the last one after 'or'."""
-    *most, last = labels
+    """Labels listed with commas, the last one after 'or'; those of several words in quotes."""
+    *most, last = (f"'{label}'" if " " in label else label for label in labels)
     return f"{', '.join(most)} or {last}" if most else last
 
 
