@@ -14,6 +14,7 @@ from models.kv_policy import NO_FETCH, AnyPolicy, Fetch
 from models.strategies import Strategy
 
 Counts = NDArray[np.int64]
+_CONTEXTS = np.arange(1024, 2048)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,11 @@ class KvUse:
         return self.policy is None
 
     @property
+    def inline(self) -> bool:
+        """Whether blocks follow from context and slots alone."""
+        return self.policy is None and self.layout.tree_kv == "inline"
+
+    @property
     def run(self) -> int:
         """Adjacent blocks among those held, for branches; 0 where any will do."""
         return self.layout.run
@@ -53,14 +59,19 @@ class KvUse:
         """Blocks held while a prompt of so many tokens is computed, all of it whatever is kept."""
         return -(-prompt // self.layout.block_tokens) + self.run
 
-    def blocks(self, prompt: Counts, context: Counts) -> Counts:
+    def blocks(self, prompt: Counts, context: Counts, slots: Counts | None = None) -> Counts:
         """Blocks held by a decoding sequence before its next step.
 
         Parameters
         ----------
         prompt, context : int64, shape (n,)
             Tokens of the prefill; tokens so far, the one not yet computed included.
+        slots : int64, shape (n,), optional
+            Slots past the verified tokens, where each has its own; all as in the layout otherwise.
+            They count where everything is kept and inline.
         """
+        if slots is not None and self.inline:
+            return -(-(context + slots - 1) // self.layout.block_tokens)
         if self.policy is None:
             return self.layout.held(context)
         held = self.layout.held(self.policy.packed(prompt, context))
@@ -88,6 +99,12 @@ class KvUse:
             most = np.maximum(most, self.blocks(prompt, context))
         return most
 
+    def with_fetches_s(self, step_s: float, prompt: Counts, context: Counts) -> float:
+        """Time of a step of sequences with these prompts and contexts [s]."""
+        if self.plain:
+            return step_s
+        return self.fetch_s(step_s, int(self.cold(prompt, context).sum()))
+
     def fetch_s(self, step_s: float, cold_tokens: float) -> float:
         """Time of a step with its fetches; see `models.kv_policy.Fetch.fetch_s` [s]."""
         return self.fetch.fetch_s(step_s, cold_tokens)
@@ -111,7 +128,14 @@ def kv_use(
     policy : AnyPolicy or None
     bytes_per_token : float
         KV of one token on one GPU, that of a draft included [byte].
+
+    Notes
+    -----
+    Sequences that switch between strategies hold what the one holds that takes most.
     """
+    if strategy.switches:
+        uses = [kv_use(engine, mode, tree_kv, policy, bytes_per_token) for mode in strategy.modes]
+        return max(uses, key=lambda use: int(use.layout.held(_CONTEXTS).sum()))
     slots, width = kv_slots(engine, strategy), strategy.verify_tokens
     layout = KvLayout.of(engine.block_tokens, slots, width, tree_kv, strategy.branches)
     return KvUse(layout, policy, Fetch.of(policy, bytes_per_token))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.break_even import Operating
@@ -72,7 +72,15 @@ def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
         return None
     (n, query_tokens), context = _usual(setup, at), round(at.context)
     components = setup.step_time.breakdown(n, n * context, query_tokens)
+    components |= fetching(setup, components, n * at.cold)
     return {"components": components, "batch": n, "context": context}
+
+
+def fetching(setup: Setup, components: Mapping[str, float], cold: float) -> dict[str, float]:
+    """Time a step spends on KV from outside the GPU [s], under ``fetch``; nothing without any."""
+    step_s = sum(components.values())
+    more_s = setup.rules.kv.fetch_s(step_s, cold) - step_s
+    return {"fetch": more_s} if more_s else {}
 
 
 def _usual(setup: Setup, at: Operating) -> tuple[int, int]:

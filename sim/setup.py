@@ -109,7 +109,7 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
     )
     law = deployment.thinned(strategy.law(deployment.engine, domains), domains)
     rules = _rules(deployment, strategy, budget)
-    if not strategy.switches:
+    if not strategy.switches and rules.kv.plain:
         return Setup(strategy, deployment, budget, StepTime(deployed, strategy), law, rules)
     times = [StepTime(deployed, mode) for mode in strategy.modes]
     modes = modes_of(strategy, times, domains)

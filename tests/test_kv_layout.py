@@ -76,6 +76,13 @@ def test_copies_never_take_less_than_slots_in_a_row(name, engine):
     assert sum(n * tokens for n, tokens in copied.branches) >= kv_slots(engine, strategy)
 
 
+def test_an_engine_that_reserves_twice_does_so_for_every_branch():
+    engine = ENGINE.model_copy(update={"slot_rule": "sglang_overlap"})
+    assert kv_slots(engine, MEDUSA_63) == 2 * 64
+    assert layout(MEDUSA_63, "copy_on_write").branches == (Branches(42, 5),)
+    assert layout(MEDUSA_63, "copy_on_write", engine).branches == (Branches(42, 10),)
+
+
 @pytest.mark.parametrize("kind", ["copy_on_write", "contiguous"])
 @pytest.mark.parametrize("engine", ["vllm_0.15", "sglang_0.5"])
 def test_chains_are_laid_out_inline(kind, engine):

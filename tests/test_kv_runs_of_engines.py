@@ -14,6 +14,7 @@ from invariants import blocks_held, check, run
 from models.strict_yaml import load_yaml
 from sim.engine.kv_runs import AddressPool
 from sim.engine.scheduler import Scheduler
+from sim.engine.slot_batch import SlotBatch
 from sim.scenario.build import build
 from sim.scenario.load import parse_scenario
 
@@ -67,6 +68,18 @@ def memory(kv_tokens: int) -> float:
     return (needed + (kv_tokens // 16 + 0.5) * budget.block_bytes) / budget.memory_bytes
 
 
+def held_now(scheduler: Scheduler, decodes: bool) -> int:
+    """Blocks of every admitted request, added up one by one."""
+    batch = scheduler.batch
+    if not isinstance(batch, SlotBatch):
+        return blocks_held(scheduler, decodes)
+    held = {request: request.held for request in (*scheduler.running, *scheduler.late)}
+    if batch.n:
+        now = batch._coming().held if decodes else batch._held[: batch.n]
+        held.update(zip(batch._requests, now.tolist(), strict=True))
+    return sum(held.values())
+
+
 CASES = [
     *itertools.product(["vllm_0.15"], LAYOUTS, POLICIES),
     *itertools.product(["vllm_v0_swap", "tensorrt_llm"], LAYOUTS[1:], (None, POLICIES[2])),
@@ -88,7 +101,7 @@ def test_blocks_are_conserved_at_every_step(engine, tree_kv, policy, monkeypatch
         steps += 1
         if steps % 5 == 0 or self.preempted:
             self.pool.check()
-            held = blocks_held(self, plan[0])
+            held = held_now(self, plan[0])
             assert self.pool.free + held == self.pool.total, (self.pool.free, held)
             assert all(request.held >= request.shared for request in self.running)
             if isinstance(self.pool, AddressPool):
@@ -177,3 +190,70 @@ def test_policies_switch_prefix_caching_off():
     ran = run(json.dumps(asked))[-1]
     assert ran.row["prefix_hit_rate"] == 0
     assert np.isclose(ran.row["quality_loss"], 0.02)
+
+
+ALONE = {
+    "prompt_tokens": {"kind": "fixed", "value": 20_000},
+    "output_tokens": {"kind": "fixed", "value": 101},
+}
+
+
+def alone(policy: dict[str, Any] | None) -> dict[str, Any]:
+    """Row of plain decoding of one request at a time."""
+    asked = scenario(400_000, users=1, requests=3, max_model_len=32_000)
+    asked["workload"]["streams"] = [ALONE]
+    asked["strategies"] = [{"kind": "autoregressive"}]
+    if policy:
+        asked["engine"]["kv_policy"] = {**policy, "acceptance_loss": 0, "quality_loss": 0}
+    return run(json.dumps(asked))[0].row
+
+
+KEEPING = (
+    {"kind": "streaming_llm", "sinks": 4, "window": 100_000},
+    {"kind": "snapkv", "budget_tokens": 100_000},
+    {"kind": "offload", "hot_tokens": 100_000, "gb_per_s": 1, "latency_us": 1e6, "overlap": False},
+)
+
+
+@pytest.mark.parametrize("policy", KEEPING, ids=lambda policy: policy["kind"])
+def test_a_policy_that_keeps_everything_changes_nothing(policy):
+    usual, kept = scenario(40_000), scenario(40_000)
+    kept["engine"]["kv_policy"] = {**policy, "acceptance_loss": 0, "quality_loss": 0}
+    for without, within in zip(run(json.dumps(usual)), run(json.dumps(kept)), strict=True):
+        for name in ("tau", "preemptions", "kv_use_peak", "batch_peak", "finished"):
+            assert within.row[name] == without.row[name]
+        for name in ("tpot_s", "ttft_s", "e2e_s"):
+            assert within.row[name]["p95"] == pytest.approx(without.row[name]["p95"], rel=1e-9)
+
+
+def test_a_step_reads_the_window_alone():
+    whole = alone(None)
+    cut = alone({"kind": "streaming_llm", "sinks": 4, "window": 996})
+    read = [row["step_s"]["components"]["kv"] for row in (whole, cut)]
+    assert cut["step_s"]["context"] == 1000
+    assert whole["step_s"]["context"] == 20_051
+    saved = read[0] - read[1]
+    assert whole["tpot_s"]["mean"] - cut["tpot_s"]["mean"] == pytest.approx(saved, rel=0.01)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_step_waits_for_its_cold_tokens(overlap):
+    rate = {"gb_per_s": 50, "latency_us": 500, "overlap": overlap}
+    row = alone({"kind": "offload", "hot_tokens": 4000, **rate})
+    token = 2 * 8 * 128 * 32 * 2 / 50e9
+    cold = np.arange(20_001, 20_101) - 4000
+    usual = alone(None)["tpot_s"]["mean"]
+    moved = cold.mean() * token
+    expected = max(usual, moved) if overlap else usual + moved
+    assert row["tpot_s"]["mean"] == pytest.approx(expected + 500e-6, rel=0.001)
+    components = row["step_s"]["components"]
+    assert sum(components.values()) == pytest.approx(expected + 500e-6, rel=0.01)
+    assert components["fetch"] > 0
+
+
+def test_acceptance_that_is_lost_is_lost_in_the_run():
+    asked = scenario(40_000)
+    tau = run(json.dumps(asked))[-1].row["tau"]
+    asked["engine"]["kv_policy"] = {**KEEPING[0], "acceptance_loss": 0.5, "quality_loss": 0}
+    thinned = run(json.dumps(asked))[-1].row["tau"]
+    assert 1 + 0.35 * (tau - 1) < thinned < 1 + 0.5 * (tau - 1)

@@ -129,12 +129,6 @@ def block_growth(context: Counts, starts: Counts, prefilled: Counts, rules: Rule
     return growth
 
 
-def blocks_held(context: Counts, slots: int | Counts, block: int) -> Counts:
-    """KV blocks of ``block`` tokens a sequence holds in a step, given the context before it."""
-    held: Counts = (context + (slots - 1 + block - 1)) // block
-    return held
-
-
 def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: Rules) -> Path:
     """What is left of a path once re-prefilling has emitted one token.
 
