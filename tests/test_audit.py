@@ -283,8 +283,8 @@ def test_what_memory_cannot_hold_is_not_predicted_and_says_why(claims: Path) -> 
         ("{min: 1.2}", "{tolerance: 0.1}", 22, "claims[0].tested[0].claimed", "at least one of"),
         ("requests: 8", "request: 8", 7, "scenarios.small.workload.request", "unknown key"),
         ("scenario: small", "scenario: smal", 20, "claims[0].scenario", "did you mean 'small'"),
-        ("acceptance.alpha\n", "acceptance.beta\n", 27, "", "unknown key"),
-        ("values: [0.9, 0.05]", "values: [0.9, 2]", 27, "", "less than or equal to 1"),
+        ("acceptance.alpha\n", "acceptance.beta\n", 27, "values[0]", "unknown key"),
+        ("values: [0.9, 0.05]", "values: [0.9, 2]", 27, "values[1]", "less than or equal to 1"),
         ("id: free", "id: fast", None, "claims", "two claims are called 'fast'"),
         ("{one head}", "{two heads}", 37, "claims[1].because", "no figure of arithmetic"),
         ("has {one head}", "has 1.05 GB", 37, "claims[1].because", "writes a number out"),
@@ -406,6 +406,9 @@ def test_at_the_break_even_acceptance_a_step_equals_plain_decoding(two_gpus: Vie
     assert tau == pytest.approx(steps[0] / steps[1])
     assert 1 + alpha + alpha**2 + alpha**3 + alpha**4 == pytest.approx(tau)
     assert 1 + 4 * share == pytest.approx(tau)
+    band = MEASURES["break_even_alpha"].function(Look(two_gpus, "medusa", 1, 625))
+    assert band.lo == 0 and band.value is not None and band.hi is not None
+    assert 0 < band.value < band.hi
 
 
 def test_kv_is_counted_in_blocks(two_gpus: View) -> None:
@@ -497,7 +500,7 @@ def test_a_ratio_of_two_strategies_is_the_ratio_of_their_figures(claims: Path) -
 
 
 def test_a_scenario_may_be_a_file_beside_the_claims(claims: Path) -> None:
-    scenario = "".join(line[4:] + "\n" for line in SMALL.splitlines()[2:13])
+    scenario = "".join(line[4:] + "\n" for line in SMALL.splitlines()[2:14])
     (claims.parent / "mine.yaml").write_text(scenario, "utf-8")
     claims.write_text(SMALL.replace("scenario: small", "scenario: mine.yaml"), "utf-8")
     assert [one.claim.id for one in load_claims(claims)] == ["fast", "free", "open"]

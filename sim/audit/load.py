@@ -16,6 +16,15 @@ from sim.scenario.load import ScenarioFile, parse_scenario
 
 Where = tuple[str | int, ...]
 
+
+class _Change(NamedTuple):
+    """A key of a scenario that is set, and where in the claims file."""
+
+    where: Where
+    key: str
+    value: Any
+
+
 ONLY_CASE = "as stated"
 """What the case of a claim without a sensitivity is called."""
 
@@ -91,9 +100,9 @@ def _posed(document: Document, index: int, claim: Claim) -> Posed:
     return Posed(claim, cases, 0 if asked is None else asked.first)
 
 
-def _settings(claim: Claim, where: Where) -> Iterator[tuple[str, bool, list[tuple[Where, Any]]]]:
-    """Label, plausibility, and what is set (place in the claims file, and value) of each case."""
-    fixed = [((*where, "set", key), value) for key, value in claim.set.items()]
+def _settings(claim: Claim, where: Where) -> Iterator[tuple[str, bool, list[_Change]]]:
+    """Label, plausibility, and what is set of each case."""
+    fixed = [_Change((*where, "set", key), key, value) for key, value in claim.set.items()]
     asked = claim.sensitivity
     if asked is None:
         yield ONLY_CASE, True, fixed
@@ -103,11 +112,11 @@ def _settings(claim: Claim, where: Where) -> Iterator[tuple[str, bool, list[tupl
         for number, value in enumerate(asked.values):
             plausible = asked.plausible is None or value in asked.plausible
             label = value if isinstance(value, str) else json.dumps(value)
-            yield label, plausible, [*fixed, ((*at, "values", number, asked.key), value)]
+            yield label, plausible, [*fixed, _Change((*at, "values", number), asked.key, value)]
         return
     for label, changes in asked.cases.items():
         plausible = asked.plausible is None or label in asked.plausible
-        own = [((*at, "cases", label, key), value) for key, value in changes.items()]
+        own = [_Change((*at, "cases", label, key), key, value) for key, value in changes.items()]
         yield label, plausible, [*fixed, *own]
 
 
@@ -137,16 +146,17 @@ def _part(document: Document, where: Where) -> Document:
 
 
 def _parsed(
-    document: Document, base: Document, place: Where | None, settings: list[tuple[Where, Any]]
+    document: Document, base: Document, place: Where | None, settings: list[_Change]
 ) -> ScenarioFile:
     """The scenario with its settings; what is wrong is told at its place in the claims file."""
-    texts = [f"{where[-1]}={json.dumps(value)}" for where, value in settings]
+    texts = [f"{change.key}={json.dumps(change.value)}" for change in settings]
     try:
         return parse_scenario(base, texts)
     except InputError as error:
-        for text, (where, _) in zip(texts, settings, strict=True):
+        for text, change in zip(texts, settings, strict=True):
             if error.path == f"--set {text}":
-                raise document.error(where, error.message) from None
+                inner = f"{error.key}: " if error.key not in ("", change.key) else ""
+                raise document.error(change.where, f"{inner}{error.message}") from None
         if place is None or error.path != document.path:
             raise
         key = f"{dotted(place)}.{error.key}" if error.key else dotted(place)
