@@ -143,6 +143,7 @@ class _Panel:
             "markersize": 8.5,
             "markerfacecolor": colour if dot["plausible"] else PAPER,
             "markeredgecolor": colour,
+            "clip_on": False,
             "linestyle": "",
         }
         self._plot([place], [dot["value"]], **look)
