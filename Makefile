@@ -52,7 +52,7 @@ cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, 
 decoding-record: $(EXTRAS)/.installed  ## decode by every strategy on this CPU, for tests/measured: over an hour
 	$(CALIBRATE) train-heads --heads 4 --threads 2 --out $(RECORD)/heads
 	$(CALIBRATE) device --device cpu --out $(RECORD)/cpu.yaml
-	$(CALIBRATE) decode --heads $(RECORD)/heads --out $(RECORD)/runs
+	$(CALIBRATE) decode --heads $(RECORD)/heads --out $(RECORD)/runs --per-domain 32
 	$(CALIBRATE) decode --heads $(RECORD)/heads --out $(RECORD)/fp32 --dtype fp32 --per-domain 4 --max-new-tokens 32
 	cp $(RECORD)/fp32/run.json $(RECORD)/fp32.json
 
@@ -61,6 +61,9 @@ decoding-page: $(VENV)/.installed  ## tables and pictures of docs/decoding.md, f
 
 audit: $(VENV)/.installed  ## docs/audit.md and its pictures: published claims against the model
 	PYTHONPATH=. $(BIN)/python tests/audit_page.py
+
+adaptive-page: $(VENV)/.installed  ## tables and pictures of docs/adaptive.md, from two examples
+	PYTHONPATH=. $(BIN)/python tests/adaptive_page.py
 
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py
