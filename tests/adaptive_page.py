@@ -44,7 +44,7 @@ def main() -> None:
 
 def example(path: Path) -> Result:
     """Every point of an example."""
-    return run(load_scenario(path.with_suffix(".yaml")))
+    return run(load_scenario(path))
 
 
 def policies(rows: Iterable[Row]) -> Lines:
