@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -94,13 +95,19 @@ class MixedModes:
         By mode.
     start : int
         Mode whose draft computes the prompts.
+    most_tokens : int, optional
+        Most tokens of one pass: a draft takes what it missed in as many as that needs.
     """
 
-    def __init__(self, times: Sequence[ModeTime], start: int) -> None:
+    def __init__(
+        self, times: Sequence[ModeTime], start: int, most_tokens: int | None = None
+    ) -> None:
         self.times, self._start = tuple(times), start
+        self._most = most_tokens or sys.maxsize
 
     def step_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
         """A step [s]."""
+        groups = groups or [Group(self._start, 0, 0, 0, 0)]
         prompts = chunks.tokens > 0
         if len(groups) == 1 and (not prompts or groups[0].mode == self._start):
             return self._alone(groups[0], chunks)
@@ -158,11 +165,21 @@ class MixedModes:
         return seconds
 
     def _drafting(self, group: Group, chunks: Chunks) -> float:
-        return self.times[group.mode].draft_s(
+        """Draft phase of a group [s]; tokens missed beyond one pass are computed before it."""
+        time, tokens = self.times[group.mode], group.query_tokens + chunks.tokens
+        last = min(group.missed, max(self._most - tokens, 0))
+        pairs = group.missed_pairs / max(group.missed, 1)
+        seconds = time.draft_s(
             group.n + chunks.finishing,
-            group.query_tokens + chunks.tokens + group.missed,
+            tokens + last,
             group.ctx + chunks.ctx,
             group.query_ctx,
-            chunks.pairs + group.missed_pairs,
-            chunks.tokens + group.missed,
+            chunks.pairs + pairs * last,
+            chunks.tokens + last,
         )
+        before = group.missed - last
+        while before:
+            part = min(before, self._most)
+            seconds += time.draft_s(0, part, 0, 0, pairs * part, part)
+            before -= part
+        return seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from models.mixed_modes import Chunks
 from sim.engine.batch import Batch
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.request import Request
@@ -20,6 +21,13 @@ class Prefill:
     pairs: float = 0.0
     started: list[Request] = field(default_factory=list)
     finishing: list[Request] = field(default_factory=list)
+
+
+def chunks_of(prefill: Prefill | None) -> Chunks:
+    """Prefill chunks as a step time takes them."""
+    if prefill is None:
+        return Chunks()
+    return Chunks(prefill.tokens, prefill.ctx, prefill.pairs, len(prefill.finishing))
 
 
 class Scheduler:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.mixed_modes import Chunks, Group
+from models.mixed_modes import Group
 from models.paths import uniforms_at
 from sim.engine.control import Control, Outcome
 from sim.engine.mode_log import ModeLog
@@ -20,7 +20,7 @@ from sim.engine.modes import Modes
 from sim.engine.path import Counts, blocks_held
 from sim.engine.request import Request
 from sim.engine.rules import Rules
-from sim.engine.scheduler import Prefill
+from sim.engine.scheduler import Prefill, chunks_of
 from sim.engine.slot_request import SlotRequest
 from sim.engine.step_cost import StepCost
 
@@ -97,6 +97,7 @@ class SlotBatch:
             *(self._missed, self._away, self._key, *control.by_slot),
         ]
         self._of = modes.arrays()
+        self._unfilled = np.arange(self._missed.shape[1]) != self._of.network[modes.start]
         self._next: _Step | None = None
 
     # What the scheduler and the clock ask.
@@ -123,18 +124,13 @@ class SlotBatch:
         """Query tokens of the next step."""
         return int(self._coming().width.sum()) if self.n else 0
 
-    @property
-    def query_ctx(self) -> int:
-        """Sum of query tokens x context of the next step."""
-        return int((self._coming().width * self.context()).sum()) if self.n else 0
-
     def mixed_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> float:
         """Seconds of a step beside prefill chunks [s]; every mode has a ``cost`` of its own."""
-        return self.modes.time.step_s(self.groups() if n else [], _chunks(prefill))
+        return self.modes.time.step_s(self.groups() if n else [], chunks_of(prefill))
 
     def parts_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> tuple[float, float]:
         """Draft and host part of such a step [s]."""
-        groups, chunks, time = self.groups() if n else [], _chunks(prefill), self.modes.time
+        groups, chunks, time = self.groups() if n else [], chunks_of(prefill), self.modes.time
         return time.draft_s(groups, chunks), time.host_s(groups, chunks)
 
     # What a control asks.
@@ -147,6 +143,11 @@ class SlotBatch:
     def ids(self) -> list[int]:
         """Request of each sequence."""
         return [request.id for request in self._requests]
+
+    def going_on(self) -> NDArray[np.bool_]:
+        """Which sequences have tokens left to emit, shape (n,)."""
+        left: NDArray[np.bool_] = self._left[: self.n] > 0
+        return left
 
     def would_accept(self, mode: int, row: int = ACCEPTED) -> Counts:
         """Draft tokens each sequence would accept in its next step in a mode, shape (n,)."""
@@ -178,8 +179,10 @@ class SlotBatch:
         self._prompt[slot], self._produced[slot] = request.prompt_tokens, request.produced
         self._left[slot] = request.output_tokens - request.produced
         self._held[slot] = request.held
-        # A prefill fills the caches of the drafts as well; only a swap leaves them as they were.
-        self._missed[slot] = 0
+        if request.prefilled:
+            # By the draft of the first mode alone; a swap leaves all caches as they were.
+            self._missed[slot] = request.prefill_tokens * self._unfilled
+            request.prefilled = False
         self.steps[slot] = self._accepted[slot] = self._drafted[slot] = 0
         self._lay_out(slot, request)
         request.start_step, request.finish_step = self.step, self.step + 1
@@ -234,7 +237,7 @@ class SlotBatch:
         self._place[:n] += 1
         self._refill[:n] = np.maximum(self._refill[:n] - 1, 0)
         self._away[:n] += 1
-        self._away[np.arange(n), mode] = 0
+        self._away[np.arange(n), mode] = self._refill[:n]
         self._missed[:n] += step.emitted[:, None]
         network = self._of.network[mode]
         ran = np.flatnonzero(network >= 0)
@@ -294,9 +297,3 @@ class SlotBatch:
         """Assert that an idle batch holds nothing."""
         assert self.n == len(self._requests), (self.n, len(self._requests))
         assert len(self._free_rows) + self.n == self.rules.max_num_seqs
-
-
-def _chunks(prefill: Prefill | None) -> Chunks:
-    if prefill is None:
-        return Chunks()
-    return Chunks(prefill.tokens, prefill.ctx, prefill.pairs, len(prefill.finishing))

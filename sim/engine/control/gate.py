@@ -76,7 +76,7 @@ class Gate:
         elif isinstance(self._return, Proxy):
             read = batch.reading(PRIMARY, self._return.power)
             levels = np.full_like(read, batch.modes.modes[PRIMARY].levels)
-            self._take_in(self._signal, gate, closed, read, levels)
+            self._take_in(self._signal, gate, closed & batch.going_on(), read, levels)
         rested = here[self._since[here] >= self._strategy.dwell_steps]
         leaving, back = rested[self._leaves(rested)], rested[self._returns(rested)]
         self._switch(batch, leaving, end_s, self._read(self._window))
