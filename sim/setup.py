@@ -153,7 +153,7 @@ def modes_of(strategy: Strategy, times: Sequence[StepTime], domains: tuple[str, 
         strategy,
         tuple(modes),
         tuple(part.law(engine, domains) for part in loaded),
-        MixedModes(times, start, deployed.max_num_batched_tokens),
+        MixedModes(times, start, deployed.max_num_batched_tokens, [mode.network for mode in modes]),
         start,
         reads_others=_reads_others(strategy),
     )
