@@ -226,7 +226,8 @@ def _serve(
     plan, seed = setup.plan(scale), scenario.run.seed
     recorders, runs = [], []
     for replication, requests in enumerate(workloads):
-        ran = RunTable(point.values, name, replication, {}, requests.stream_names)
+        names = requests.stream_names, requests.domain_names
+        ran = RunTable(point.values, name, replication, {}, *names)
         recorder = simulate(
             plan,
             requests,
@@ -250,7 +251,8 @@ def _serve(
         warmup=scenario.run.warmup,
         slo=dump.plain(scenario.slo),
         streams=[Kind(stream.name, stream.slo_class) for stream in scenario.workload.streams],
-        stationary=scenario.workload.arrivals.stationary,
+        domains=scenario.workload.domain_names,
+        stationary=scenario.workload.stationary,
         window_s=scenario.run.window_s,
     )
     return Served(runs, recorders, row)

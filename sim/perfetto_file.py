@@ -113,7 +113,7 @@ class PerfettoFile:
             return
         shown = self._shown()
         self._count(shown.idle())
-        self._count(shown.requests(run.columns, run.stream_names))
+        self._count(shown.requests(run.columns, run.names))
         name = describe.run(run.strategy, run.point)
         self._write(shown.names(name, f"replication {run.replication}"))
         self._widen(run.columns, shown.end_s)

@@ -50,10 +50,12 @@ class Earlier(NamedTuple):
                 strategy, text, replication = (table.column(key)[0].as_py() for key in KEY)
                 if text not in points:
                     return
-                streams: tuple[str, ...] = ()
-                if "stream" in table.column_names:
-                    streams = tuple(table.column("stream").chunk(0).dictionary.to_pylist())
-                yield RunTable(points[text], strategy, replication, {}, streams), table
+                names = [
+                    tuple(table.column(key).chunk(0).dictionary.to_pylist())
+                    for key in ("stream", "domain")
+                    if key in table.column_names
+                ]
+                yield RunTable(points[text], strategy, replication, {}, *names), table
 
 
 NOTHING = Earlier(Path(), [], [])

@@ -33,6 +33,7 @@ def request_columns(recorder: Recorder, requests: Requests) -> Columns:
         "id": np.arange(log.total),
         "session": np.arange(log.total) - requests.turn,
         "stream": requests.stream,
+        "domain": requests.domain,
         "status": np.array([_STATUS[status] for status in log.status], dtype=np.int8),
         "prompt_tokens": requests.prompt_tokens,
         "output_tokens": requests.output_tokens,

@@ -49,8 +49,8 @@ class RunTable(NamedTuple):
         0, 1, ...
     columns : Columns
         The table itself.
-    stream_names : tuple of str
-        What the codes of its ``stream`` column stand for.
+    stream_names, domain_names : tuple of str
+        What the codes of its ``stream`` and ``domain`` columns stand for.
     """
 
     point: Mapping[str, Any]
@@ -58,6 +58,12 @@ class RunTable(NamedTuple):
     replication: int
     columns: Columns
     stream_names: tuple[str, ...] = ()
+    domain_names: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """What codes stand for, by column."""
+        return {"stream": self.stream_names, "domain": self.domain_names}
 
 
 STATUS_NAMES = tuple(status.name.lower() for status in Status)
@@ -79,6 +85,7 @@ REQUESTS = pa.schema(
         field("id", COUNT, "", "sessions in order of arrival, all turns of one together"),
         field("session", COUNT, "", "id of the first request of its session; often its own"),
         field("stream", TEXT, "", "name of the traffic stream"),
+        field("domain", TEXT, "", "kind of text, as of its arrival"),
         *_RUN,
         field("replica", COUNT, "", "engine replica that served it"),
         field("status", TEXT, "", " | ".join(STATUS_NAMES)),
@@ -183,7 +190,7 @@ def run_names(run: RunTable) -> dict[str, str | int]:
 
 def run_to_arrow(schema: pa.Schema, run: RunTable) -> pa.Table:
     """Build the table of one run, its run named in every row."""
-    return to_arrow(schema, {**run.columns, **run_names(run)}, {"stream": run.stream_names})
+    return to_arrow(schema, {**run.columns, **run_names(run)}, run.names)
 
 
 def _arrow_array(
@@ -282,7 +289,8 @@ def read_runs(path: Path, runs: Iterable[RunTable]) -> Iterator[RunTable]:
     with pq.ParquetFile(path) as file:
         for group, run in enumerate(runs):
             columns = to_columns(file.read_row_group(group))
-            if "stream" in columns:
-                codes = {name: code for code, name in enumerate(run.stream_names)}
-                columns["stream"] = np.array([codes[name] for name in columns["stream"]])
+            for key, texts in run.names.items():
+                if key in columns:
+                    codes = {name: code for code, name in enumerate(texts)}
+                    columns[key] = np.array([codes[name] for name in columns[key]])
             yield run._replace(columns=columns)

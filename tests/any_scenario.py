@@ -24,6 +24,16 @@ NAMES: dict[str, list[str]] = {
 WORDS = ["chat", "sql", "a b", "é", "0", "no", "~"]
 MOST_REQUESTS = 40
 USUAL = [0, 0.3, 0.5, 1, 1.5, 2, 3, 8, 20, 60, 200]
+CHANGES: list[dict[str, Any]] = [
+    *[{}] * 6,
+    {"share": {"at": [[0, 0.3], [0.5, 1], [0.5, 0.1]], "unit": "share"}},
+    {"share": {"at": [[2, 0.9], [8, 0.2]]}},
+    {"domain": {"kind": "step", "before": "chat", "after": "sql", "at": 0.5, "unit": "share"}},
+    {"domain": {"kind": "linear", "before": "chat", "after": "no", "start": 0, "end": 8}},
+    {"domain": {"kind": "regimes", "domains": ["é", "sql", "é"], "dwell": 0.2, "unit": "share"}},
+    {"domain": {"kind": "regimes", "domains": ["chat", "a b"], "dwell": [3, 20], "dwell_cv": 0}},
+]
+"""What changes in a stream that makes sense; mostly nothing."""
 
 
 def whole_scenarios() -> st.SearchStrategy[dict[str, Any]]:
@@ -97,6 +107,8 @@ def _mappings(draw: st.DrawFn, schema: dict[str, Any], path: tuple[str, ...]) ->
 
 
 def _lists(schema: dict[str, Any], path: tuple[str, ...]) -> st.SearchStrategy[list[Any]]:
+    if "prefixItems" in schema:
+        return st.tuples(*(_values(item, path) for item in schema["prefixItems"])).map(list)
     least = schema.get("minItems", 0)
     return st.lists(_values(schema["items"], path), min_size=least, max_size=max(2, least))
 
@@ -120,8 +132,10 @@ def _mended(draw: st.DrawFn, data: dict[str, Any]) -> dict[str, Any]:
     if "duration_s" not in workload:
         workload.setdefault("requests", 60)
     streams = workload.get("streams", [{}])
-    named = {"share": 1 / len(streams)}
-    workload["streams"] = [{**s, **named, "name": f"s{i}"} for i, s in enumerate(streams)]
+    workload["streams"] = [
+        {**s, "share": 1 / len(streams), "name": f"s{i}", **draw(st.sampled_from(CHANGES))}
+        for i, s in enumerate(streams)
+    ]
     strategies = [
         {**strategy, "label": f"s{index}", "hypothetical": True}
         for index, strategy in enumerate(data["strategies"])

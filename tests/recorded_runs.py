@@ -85,6 +85,7 @@ class Runs:
                 "id": request,
                 "session": request,
                 "stream": domain,
+                "domain": domain,
                 "status": "finished",
                 "arrival_s": start_s,
                 "schedule_s": start_s,

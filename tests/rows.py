@@ -111,6 +111,7 @@ def requests(n: int, **changes: Any) -> Columns:
         "id": np.arange(n),
         "session": np.arange(n),
         "stream": np.zeros(n, dtype=np.int32),
+        "domain": np.zeros(n, dtype=np.int64),
         "replica": np.zeros(n, dtype=np.int64),
         "status": np.full(n, Status.FINISHED, dtype=np.int8),
         "arrival_s": arrival,

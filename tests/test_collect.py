@@ -28,7 +28,7 @@ strategies:
   - {kind: eagle3, k: 3, acceptance: {tau: 2.4}}
 run: {replications: 2}
 """
-RUN = RunTable({"model.tp": 1}, "eagle3 K=3", 0, {}, ("chat",))
+RUN = RunTable({"model.tp": 1}, "eagle3 K=3", 0, {}, ("chat",), ("prose",))
 
 
 class Listed:

@@ -224,7 +224,7 @@ def test_a_strategy_that_has_not_answered_every_prompt_has_no_speedup_there(brok
     path = broken / "requests.parquet"
     frame = pq.read_table(path).to_pandas()
     last = (frame["strategy"] == "medusa") & (frame["id"] == frame["id"].max())
-    frame = frame[~last].astype({"strategy": str, "stream": str})
+    frame = frame[~last].astype({"strategy": str, "stream": str, "domain": str})
     pq.write_table(pq.read_table(path).schema.empty_table().from_pandas(frame), path)
     made = compare(broken, str(PROFILE), broken.parent / "acceptance.yaml")
     rows = made.runs.set_index(["strategy", "domain"])

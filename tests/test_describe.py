@@ -69,6 +69,14 @@ def test_arrivals_in_words(arrivals: dict[str, Any], expected: str) -> None:
     assert line(arrivals) == f"{expected}, 1000 requests: 500 in / ~250 out"
 
 
+def test_shares_that_change_are_told_first_and_last() -> None:
+    curve = {"at": [[0, 0.8], [300, 1.0], [600, 0.3]]}
+    streams = [{**LENGTHS, "name": "chat", "share": curve}]
+    streams.append({**LENGTHS, "name": "sql", "share": 0.2})
+    assert ": 80 % to 60 % chat" in line(streams=streams)
+    assert "; 20 % to 40 % sql" in line(streams=streams)
+
+
 def test_a_duration_takes_the_place_of_a_number() -> None:
     assert line(duration_s=86400) == ("poisson arrivals at 8 req/s, for 24 h: 500 in / ~250 out")
     assert ", for 90 s:" in line(duration_s=90)

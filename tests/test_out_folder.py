@@ -76,7 +76,7 @@ def test_a_folder_that_will_do_is_left_as_it_was(scenario: Path, folder: str) ->
     assert everything() == before
 
 
-RUN = RunTable({"model.tp": 2}, "eagle3 K=3", 0, {}, ("chat",))
+RUN = RunTable({"model.tp": 2}, "eagle3 K=3", 0, {}, ("chat",), ("prose",))
 DOCUMENT = document([row(**parts())])
 
 

@@ -75,7 +75,7 @@ def test_what_did_not_finish_is_shown_as_far_as_it_is_known() -> None:
     )
     run = RunTrace(1, Window(1, 100))
     list(run.steps(decoding([9.0], [1.0])))
-    found = asynchronous(list(run.requests(columns, ("chat",))))
+    found = asynchronous(list(run.requests(columns, {"stream": ("chat",), "domain": ("prose",)})))
     assert [len(own) for own in found.values()] == [1, 4, 8, 6]
     begins = {key: [e for e in own if e["ph"] == "b"] for key, own in found.items()}
     spans = {key: [(e["name"], e["ts"] / 1e6) for e in own] for key, own in begins.items()}

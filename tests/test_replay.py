@@ -65,6 +65,31 @@ def test_time_scale_stretches_every_gap(long: str) -> None:
     np.testing.assert_allclose(slow.arrival_s, 2 * replay(long, from_s=5).arrival_s)
 
 
+def test_domains_change_in_the_seconds_of_the_replay(long: str) -> None:
+    def domains(**how: Any) -> np.ndarray:
+        step = {"kind": "step", "before": "a", "after": "b", "at": 40}
+        return replay(long, streams=[{"domain": step}], **how).domain
+
+    np.testing.assert_array_equal(domains(), replay(long).arrival_s >= 40)
+    later = replay(long, from_s=10, time_scale=2).arrival_s
+    np.testing.assert_array_equal(domains(from_s=10, time_scale=2), later >= 40)
+    shares = {"kind": "step", "before": "a", "after": "b", "at": 0.5, "unit": "share"}
+    halves = replay(long, streams=[{"domain": shares}], requests=100).domain
+    np.testing.assert_array_equal(halves, np.repeat([0, 1], 50))
+
+
+def test_a_conversation_keeps_the_domain_it_began_with(write: Any) -> None:
+    rows = "".join(
+        f"{time},{60 + 30 * time},5,{who}\n" for time in range(20) for who in ("a", "b", "")
+    )
+    path = write(f"arrival_s,prompt_tokens,output_tokens,session\n{rows}")
+    step = {"kind": "step", "before": "a", "after": "b", "at": 10}
+    made = replay(path, streams=[{"domain": step}])
+    by_time = made.domain.reshape(20, 3)
+    assert not by_time[:, :2].any()
+    np.testing.assert_array_equal(by_time[:, 2], np.arange(20) >= 10)
+
+
 # Rate
 
 

@@ -14,7 +14,8 @@ from sim.tables import REQUESTS, STATUS_NAMES, STEPS, TIMELINE, ParquetFile, Run
 
 def run_table(n: int = 4) -> RunTable:
     table = requests(n, status=np.arange(n) % len(Status), stream=np.arange(n) % 2)
-    return RunTable({"model.tp": 4, "workload.requests": n}, "eagle3", 2, table, ("chat", "sql"))
+    names = ("chat", "sql"), ("prose",)
+    return RunTable({"model.tp": 4, "workload.requests": n}, "eagle3", 2, table, *names)
 
 
 @pytest.mark.parametrize("schema", [REQUESTS, STEPS, TIMELINE, tables.ACCEPTANCE])
@@ -36,6 +37,7 @@ def test_a_table_survives_the_file(tmp_path):
     back = tables.read_parquet(path)
     assert back["status"].tolist() == [0, 1, 2, 3]
     assert back["stream"].tolist() == ["chat", "sql", "chat", "sql"]
+    assert set(back["domain"]) == {"prose"}
     assert set(back["strategy"]) == {"eagle3"}
     assert set(back["point"]) == {"model.tp=4 workload.requests=4"}
     assert set(back["replication"]) == {2}

@@ -112,6 +112,7 @@ def _requests(one: Done, ids: Sequence[int], start_s: float) -> Iterator[Record]
             "id": request,
             "session": request,
             "stream": one.domain,
+            "domain": one.domain,
             "status": Status.FINISHED.name.lower(),
             "arrival_s": start_s,
             "schedule_s": start_s,

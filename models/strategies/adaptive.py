@@ -12,6 +12,7 @@ from models.strategies.autoregressive import Autoregressive
 from models.strategies.base import Strategy
 from models.strategies.modes import AnyMode, Switching
 
+Measure = Literal["alpha", "acceptance", "tau"]
 WindowTokens = Annotated[int, Field(ge=1, le=100_000)]
 Steps = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -61,10 +62,11 @@ class Adaptive(Switching):
     fallback: AnyMode | None = Field(
         default=None, description="Strategy while it is closed; default plain decoding."
     )
-    measure: Literal["acceptance", "tau"] = Field(
-        default="acceptance",
-        description="What is compared: accepted tokens over levels offered (K of a chain, depth "
-        "of a tree), or tokens a step, over the steps of the primary that drafted.",
+    measure: Measure = Field(
+        default="alpha",
+        description="What is compared, over the steps of the primary that drafted: alpha (accepted "
+        "over draft tokens reached, the first refused one included), acceptance (over all levels "
+        "offered: K of a chain, depth of a tree), or tau (tokens a step).",
     )
     leave_below: float = Field(
         default=0.35, ge=0, le=1000, description="The gate closes when the window reads less."

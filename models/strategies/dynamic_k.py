@@ -68,10 +68,10 @@ class ProxyK(Frozen):
 
 
 class DynamicK(Switching):
-    """A chain strategy with K from 0 to its own ``k``."""
+    """A chain strategy with K from 0 to the number of tokens it drafts."""
 
     kind: Literal["dynamic_k"] = "dynamic_k"
-    primary: AnyMode = Field(description="Chain strategy; its k is the largest K.")
+    primary: AnyMode = Field(description="Chain strategy; its k, or heads, is the largest K.")
     rule: Annotated[Goodput | Schedule | ProxyK, Field(discriminator="kind")] = Field(
         default=Goodput(), description="How K is chosen."
     )
@@ -81,13 +81,13 @@ class DynamicK(Switching):
 
     @model_validator(mode="after")
     def _chain(self) -> DynamicK:
-        if "k" not in type(self.primary).model_fields or self.primary.needs_tree:
-            raise ValueError(f"the primary must be a chain of k tokens, got '{self.primary.kind}'")
+        if self._length is None or self.primary.needs_tree:
+            raise ValueError(f"the primary must be a chain of tokens, got '{self.primary.name}'")
         if isinstance(self.rule, Schedule):
             most = max(k for _, k in self.rule.by_batch)
             if most > self.primary.depth:
                 raise ValueError(
-                    f"rule.by_batch asks for K={most}, the primary has k={self.primary.depth}"
+                    f"rule.by_batch asks for K={most}, the primary drafts {self.primary.depth}"
                 )
         return self
 
@@ -105,8 +105,14 @@ class DynamicK(Switching):
         chains = [self._chain_of(k) for k in range(1, self.primary.depth)]
         return (Autoregressive(label="K=0"), *chains, self.primary)
 
+    @property
+    def _length(self) -> str | None:
+        """Key that says how many tokens the primary drafts; heads of Medusa draft one each."""
+        fields = type(self.primary).model_fields
+        return next((key for key in ("k", "heads") if key in fields), None)
+
     def _chain_of(self, k: int) -> Strategy:
-        return self.primary.model_copy(update={"k": k, "label": f"K={k}"})
+        return self.primary.model_copy(update={str(self._length): k, "label": f"K={k}"})
 
     @property
     def loaded(self) -> Mapping[str, Strategy]:

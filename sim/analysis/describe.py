@@ -49,8 +49,7 @@ def load(scenario: Scenario, trace: Mapping[str, Any] | None = None) -> str:
     arrivals, streams = workload["arrivals"], workload["streams"]
     if arrivals["kind"] == "trace":
         return _replay(arrivals, trace or {}) + _streams_of(arrivals, streams)
-    total = sum(stream["share"] for stream in streams)
-    texts = [_stream(stream, stream["share"] / total, len(streams)) for stream in streams]
+    texts = [f"{_named(streams, at)}{_stream(stream)}" for at, stream in enumerate(streams)]
     sessions = [stream for stream in streams if stream.get("session")]
     what = (
         "req"
@@ -84,10 +83,20 @@ def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
 def _streams_of(arrivals: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> str:
     if arrivals.get("stream_from"):
         return f"; streams by {arrivals['stream_from']}"
+    told = ", ".join(_named(streams, at).strip() for at in range(len(streams)))
+    return f"; {told}" if told else ""
+
+
+def _named(streams: Sequence[Mapping[str, Any]], at: int) -> str:
+    """Share and name of a stream among others, the share first and last where it changes."""
     if len(streams) == 1:
         return ""
-    total = sum(stream["share"] for stream in streams)
-    return "; " + ", ".join(f"{percent(s['share'] / total)} {s['name']}" for s in streams)
+    shares = [stream["share"] for stream in streams]
+    told = []
+    for end in (0, -1) if any(isinstance(share, Mapping) for share in shares) else (0,):
+        now = [share["at"][end][1] if isinstance(share, Mapping) else share for share in shares]
+        told.append(percent(now[at] / sum(now)) if sum(now) else "-")
+    return f"{' to '.join(told)} {streams[at]['name']} "
 
 
 def _span(seconds: float) -> str:
@@ -185,13 +194,12 @@ def _clock(hour: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def _stream(stream: Mapping[str, Any], share: float, streams: int) -> str:
+def _stream(stream: Mapping[str, Any]) -> str:
     lengths = f"{_length(stream['prompt_tokens'])} in / {_length(stream['output_tokens'])} out"
     prefix = stream.get("prefix")
     shared = f", {prefix['groups']} prefixes of {prefix['tokens']}" if prefix else ""
-    name = f"{percent(share)} {stream['name']} " if streams > 1 else ""
     session = stream.get("session")
-    return f"{name}{lengths}{' new' if session else ''}{shared}{_session(session)}"
+    return f"{lengths}{' new' if session else ''}{shared}{_session(session)}"
 
 
 def _session(session: Mapping[str, Any] | None) -> str:

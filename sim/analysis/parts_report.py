@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from sim.analysis import describe
 from sim.analysis.layout import Column, Group, Line, table
@@ -29,21 +30,23 @@ def worst_window(row: Row) -> str | None:
     return f"worst {length} (from {describe.clock(worst['start_s'])}): {', '.join(told)}"
 
 
-def stream_table(points: Sequence[Sequence[Row]], width: int) -> Iterator[Line]:
-    """Table by stream of the baseline and the chosen strategy at each point, if any has streams."""
+def part_table(
+    points: Sequence[Sequence[Row]], width: int, what: Literal["stream", "domain"]
+) -> Iterator[Line]:
+    """Table by stream or domain of the baseline and the chosen strategy at each point, if any."""
     parts = []
     for rows in points:
         chosen = best(rows)
         for row in rows:
             if row.get("baseline") or row is chosen:
-                parts += [(row, part, row is chosen) for part in row["streams"]]
+                parts += [(row, part, row is chosen) for part in row.get(f"{what}s") or ()]
     if not parts:
         return
     marked = [chosen for _, _, chosen in parts]
     names = [f"{'*' if chosen else ' '} {row['strategy']}" for row, _, chosen in parts]
     keys = [
         Column("  strategy", names, left=True),
-        Column("stream", [part["stream"] for _, part, _ in parts], left=True),
+        Column(what, [part[what] for _, part, _ in parts], left=True),
     ]
     if any(row["point"] for row, _, _ in parts):
         at = [describe.point(row["point"]) for row, _, _ in parts]
@@ -53,10 +56,13 @@ def stream_table(points: Sequence[Sequence[Row]], width: int) -> Iterator[Line]:
 
 
 def _groups(parts: Sequence[Row]) -> list[Group]:
-    levels = [part["slo"] or {} for part in parts]
+    levels = [part.get("slo") or {} for part in parts]
     return [
-        Group("SLO", [Column("class", [part["slo_class"] or "-" for part in parts], left=True)]),
+        Group(
+            "SLO", [Column("class", [part.get("slo_class") or "-" for part in parts], left=True)]
+        ),
         Group("requests", [Column("sent", [str(part["requests"]) for part in parts])]),
+        Group("", [Column("tau", [number(part.get("tau")) for part in parts])]),
         *(
             Group(f"{name} ms", [Column("p95", [_ms(part[key]["p95"]) for part in parts])])
             for name, key in _LATENCIES

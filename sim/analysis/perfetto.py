@@ -12,7 +12,7 @@ end and an instant of an asynchronous slice, ``M`` a name; ``ts`` and ``dur`` ar
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ class RunTrace:
             if self._begin <= end < self._end:
                 yield from self._counters(replica, end, NOTHING)
 
-    def requests(self, columns: Columns, streams: Sequence[str]) -> Iterator[Event]:
+    def requests(self, columns: Columns, names: Mapping[str, Sequence[str]]) -> Iterator[Event]:
         """Each request as an asynchronous slice named by its stream, its stages within.
 
         One that left without an answer ends where it was last heard of; one still in progress
@@ -104,7 +104,7 @@ class RunTrace:
         inside = (first < self._end) & ((last > self._begin) | (first >= self._begin))
         rows = np.flatnonzero(inside)
         for request, until in zip(_rows(columns, rows), last[rows].tolist(), strict=True):
-            request["stream"] = streams[request["stream"]]
+            request |= {key: texts[request[key]] for key, texts in names.items()}
             request["status"] = STATUS_NAMES[request["status"]]
             yield from self._request(request, until)
 

@@ -10,7 +10,7 @@ from sim.analysis import describe
 from sim.analysis.grid import points
 from sim.analysis.kernel_notes import beyond
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
-from sim.analysis.parts_report import stream_table, worst_window
+from sim.analysis.parts_report import part_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -49,7 +49,10 @@ def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     marked = [id(row) in chosen for row in rows]
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
     yield Line("")
-    yield from stream_table(at_points, width)
+    yield from part_table(at_points, width, "stream")
+    streams = document["scenario"]["workload"].get("streams", ())
+    if any(isinstance(stream.get("domain"), Mapping) for stream in streams):
+        yield from part_table(at_points, width, "domain")
     for text in _legend(rows):
         yield from paragraph(text, width, "note")
     yield Line("")

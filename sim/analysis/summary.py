@@ -11,7 +11,7 @@ from sim.analysis import metrics, steady
 from sim.analysis.lifetimes import arrival_span
 from sim.analysis.metrics import NO_LATENCY, Window
 from sim.analysis.slo import goodput_req_s, objectives, row_slo
-from sim.analysis.streams import Kind, by_stream
+from sim.analysis.streams import Kind, by_domain, by_stream
 from sim.analysis.windows import sliding
 from sim.histogram import LogHistogram
 from sim.tables import Columns
@@ -28,6 +28,7 @@ def measure(
     warmup: Literal["auto"] | float = "auto",
     slo: Mapping[str, Any] | None = None,
     streams: Sequence[Kind] = ONE_STREAM,
+    domains: Sequence[str] = (),
     stationary: bool = True,
     window_s: float = 300.0,
 ) -> dict[str, Any]:
@@ -50,10 +51,12 @@ def measure(
         no bounds, no ``slo``.
     streams : sequence of Kind
         The traffic streams, by their code in the table.
+    domains : sequence of str
+        Kinds of text, likewise.
     stationary : bool
-        The arrival rate does not change with time. Where it does there is no steady state: an
-        ``auto`` warm-up drops nothing, no run is short, and ``steady.overloaded`` tells whether
-        it is saturated.
+        Neither the arrival rate nor what arrives changes with time. Where one does there is no
+        steady state: an ``auto`` warm-up drops nothing, no run is short, and
+        ``steady.overloaded`` tells whether it is saturated.
     window_s : float
         Length of the sliding windows [s].
 
@@ -61,9 +64,9 @@ def measure(
     -------
     dict
         JSON-ready keys of a result row, from ``ttft_s`` to ``saturated``, and ``slo``,
-        ``streams`` and ``windows``. Latencies pool the requests of all replications after warm-up
-        and are None when saturated; rates average over replications; counts and preemptions add
-        up, warm-up included; windows cover the whole run.
+        ``streams``, ``domains`` and ``windows``. Latencies pool the requests of all replications
+        after warm-up and are None when saturated; rates average over replications; counts and
+        preemptions add up, warm-up included; windows cover the whole run.
     """
     slo = slo or {}
     if warmup == "auto" and not stationary:
@@ -103,6 +106,7 @@ def measure(
     return row | {
         "slo": level,
         "streams": by_stream(everything, pooled, streams, asked, full),
+        "domains": by_domain(everything, pooled, domains, full),
         "windows": sliding(runs, window_s, asked, full),
     }
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from models.strategies.adaptive import Measure
 from sim.engine.path import Counts
 
-EMITTED, ACCEPTED, OFFERED, STEPS = range(4)
+EMITTED, ACCEPTED, REACHED, OFFERED, STEPS = FIELDS = range(5)
 
 
 class Windows:
@@ -25,18 +26,19 @@ class Windows:
 
     Attributes
     ----------
-    sums : int64, shape (groups, 4)
-        Tokens emitted, draft tokens accepted, levels offered, and steps of sequences.
+    sums : int64, shape (groups, 5)
+        Tokens emitted, draft tokens accepted, draft tokens reached (accepted, or the first
+        refused), levels offered, and steps of sequences.
     """
 
     def __init__(self, groups: int, window_tokens: int, longest: int | None = None) -> None:
         self._tokens = window_tokens
         # Every entry emits a token, and one more stands until the oldest is dropped.
         self._span = min(window_tokens, longest or window_tokens) + 1
-        self._ring = np.zeros((groups, self._span, 4), dtype=np.int64)
+        self._ring = np.zeros((groups, self._span, len(FIELDS)), dtype=np.int64)
         self._first = np.zeros(groups, dtype=np.int64)
         self._count = np.zeros(groups, dtype=np.int64)
-        self.sums = np.zeros((groups, 4), dtype=np.int64)
+        self.sums = np.zeros((groups, len(FIELDS)), dtype=np.int64)
 
     @property
     def by_group(self) -> list[NDArray[np.int64]]:
@@ -49,7 +51,7 @@ class Windows:
         Parameters
         ----------
         groups : int64, shape (n,)
-        entries : int64, shape (n, 4)
+        entries : int64, shape (n, 5)
             In the order of ``sums``; each emitted at least one token.
         """
         place = (self._first[groups] + self._count[groups]) % self._span
@@ -74,12 +76,15 @@ class Windows:
         whole: NDArray[np.bool_] = self.sums[:, EMITTED] >= self._tokens
         return whole
 
-    def acceptance(self) -> NDArray[np.float64]:
-        """Accepted tokens over levels offered, shape (groups,); 0 before any."""
-        rate: NDArray[np.float64] = self.sums[:, ACCEPTED] / np.maximum(self.sums[:, OFFERED], 1)
-        return rate
+    def read(self, measure: Measure) -> NDArray[np.float64]:
+        """What every group reads, shape (groups,); 0 before any step."""
+        over, under = _RATIO[measure]
+        ratio: NDArray[np.float64] = self.sums[:, over] / np.maximum(self.sums[:, under], 1)
+        return ratio
 
-    def tau(self) -> NDArray[np.float64]:
-        """Tokens a step of a sequence, shape (groups,); 0 before any."""
-        tau: NDArray[np.float64] = self.sums[:, EMITTED] / np.maximum(self.sums[:, STEPS], 1)
-        return tau
+
+_RATIO: dict[Measure, tuple[int, int]] = {
+    "alpha": (ACCEPTED, REACHED),
+    "acceptance": (ACCEPTED, OFFERED),
+    "tau": (EMITTED, STEPS),
+}

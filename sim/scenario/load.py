@@ -226,11 +226,20 @@ def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
         name = _at(data, place)
         if name and "\0" not in name:
             data = replaced(data, place, str((folder / name).resolve()))
-    arrivals = _at(data, ("workload", "arrivals"))
-    trace = _at(arrivals, ("file",))
-    if isinstance(trace, str) and trace and "\0" not in trace and arrivals.get("kind") == "trace":
-        data = replaced(data, ("workload", "arrivals", "file"), str((folder / trace).resolve()))
+    for place in _traces(data):
+        name = _at(data, (*place, "file"))
+        named = isinstance(name, str) and name and "\0" not in name
+        if named and _at(data, (*place, "kind")) == "trace":
+            data = replaced(data, (*place, "file"), str((folder / name).resolve()))
     return data
+
+
+def _traces(data: Any) -> Iterator[tuple[str | int, ...]]:
+    """Where a workload may name a trace: of its arrivals, or of a stream's domains."""
+    yield ("workload", "arrivals")
+    streams = _at(data, ("workload", "streams"))
+    for index in range(len(streams)) if isinstance(streams, list) else ():
+        yield ("workload", "streams", index, "domain")
 
 
 def _acceptance_files(strategies: Any) -> Iterator[tuple[str | int, ...]]:

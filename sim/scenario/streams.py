@@ -9,7 +9,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from models.schema import Frozen, ModelError
 from models.strict_yaml import Label as Name
+from sim.scenario.changing_domains import ChangingDomain, Domain
 from sim.scenario.distributions import Length, Lognormal, TokenCount, word_or_number
+from sim.scenario.over_time import Share
 from sim.scenario.sessions import Session
 
 PrefixTokens = Annotated[
@@ -34,11 +36,10 @@ class Stream(Frozen):
     """One kind of traffic."""
 
     name: Name = Field(default="all", description="Name in tables.")
-    share: float = Field(
+    share: Share = Field(
         default=1.0,
-        gt=0,
-        le=1,
-        description="Share of all that arrive, requests or sessions; the streams sum to 1.",
+        description="Share of all that arrive, requests or sessions; the streams sum to 1. Where "
+        "one changes (`at: [[place, share], ...]`) they are relative weights at each instant.",
     )
     prompt_tokens: Length = Field(
         default=Lognormal(mean=500, cv=0.8),
@@ -48,8 +49,11 @@ class Stream(Frozen):
         default=Lognormal(mean=250, cv=0.7), description="Output length [tokens]."
     )
     prefix: Prefix | None = Field(default=None, description="Prompt tokens requests share.")
-    domain: Name = Field(
-        default="general", description="What the text is about: acceptance may differ by domain."
+    domain: Domain = Field(
+        default="general",
+        description="What the text is about: acceptance may differ by domain. A name, or a block "
+        "that says how it changes; a request keeps the domain it arrived with, all turns of a "
+        "session that of the first.",
     )
     slo_class: Name | None = Field(
         default=None,
@@ -82,6 +86,11 @@ class Stream(Frozen):
                 "session.max_tokens",
             )
         return self
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """Domains its requests may be of; one that comes back is there again."""
+        return self.domain.names if isinstance(self.domain, ChangingDomain) else (self.domain,)
 
     @property
     def mean_turns(self) -> float:

@@ -81,6 +81,13 @@ workload:
       output_tokens: {{kind: empirical, values: [60, 120, 300], weights: [2, 5, 1]}}
       domain: sql                 # acceptance may differ by domain, see below
       # slo_class: batch            # one of slo.classes; default the bounds outside of them
+  # Shares and domains may change: a place is a time in seconds or, with `unit: share`, the share of
+  # the run's requests sent before. Where a share changes all are relative weights at each instant.
+  #   share: {{at: [[0, 0.7], [600, 0.2]], unit: s}}   # lines; the same place twice is a step
+  #   domain: {{kind: step, before: chat, after: sql, at: 0.5, unit: share}}
+  #   domain: {{kind: linear, before: chat, after: sql, start: 300, end: 900}}
+  #   domain: {{kind: regimes, domains: [chat, sql], dwell: [60, 20], dwell_cv: 1}}  # 0: constant
+  #   domain: {{kind: trace, file: domains.csv}}       # columns at,domain
 
   # client: {{timeout_s: 60, first_token_timeout_s: 10, retries: 2, backoff_s: 1,
   #          backoff_factor: 2, jitter: 0.5}}

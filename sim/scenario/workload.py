@@ -17,8 +17,16 @@ from pydantic import (
 
 from models.schema import Frozen, ModelError
 from sim.scenario.arrivals import Arrivals, ClosedLoop
-from sim.scenario.distributions import Floats
+from sim.scenario.distributions import Floats, Ints
 from sim.scenario.fleet import Client
+from sim.scenario.mixture import (
+    Clock,
+    choose_streams,
+    domains_change,
+    draw_domains,
+    mean_shares,
+)
+from sim.scenario.over_time import ShareOverTime, check_shares, unit_of
 from sim.scenario.requests import Prefixes, Requests
 from sim.scenario.sessions import Substreams, Turns, draw_turns
 from sim.scenario.streams import Stream
@@ -63,10 +71,13 @@ class Workload(Frozen):
     @field_validator("streams")
     @classmethod
     def _whole(cls, streams: tuple[Stream, ...], info: ValidationInfo) -> tuple[Stream, ...]:
-        total = sum(stream.share for stream in streams)
+        shares = [stream.share for stream in streams]
+        constant = [share for share in shares if isinstance(share, float)]
         drawn = not getattr(info.data.get("arrivals"), "stream_from", None)
-        if drawn and abs(total - 1) > SHARE_TOLERANCE:
-            raise ValueError(f"shares must sum to 1, not {total:g}")
+        if len(constant) < len(shares):
+            check_shares(shares)
+        elif drawn and abs(sum(constant) - 1) > SHARE_TOLERANCE:
+            raise ValueError(f"shares must sum to 1, not {sum(constant):g}")
         names = [stream.name for stream in streams]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -102,13 +113,19 @@ class Workload(Frozen):
     @property
     def domain_names(self) -> tuple[str, ...]:
         """Domains of the streams, each once, in order of first mention."""
-        return tuple(dict.fromkeys(stream.domain for stream in self.streams))
+        return tuple(dict.fromkeys(name for stream in self.streams for name in stream.domains))
+
+    @property
+    def stationary(self) -> bool:
+        """Neither the rate of arrivals nor what arrives changes with time: a run can settle."""
+        changing = any(isinstance(kind.share, ShareOverTime) for kind in self.streams)
+        return self.arrivals.stationary and not changing and not domains_change(self.streams)
 
     @property
     def mean_turns(self) -> float:
         """Requests to expect of what arrives: 1 without sessions."""
-        total = sum(stream.share for stream in self.streams)
-        return sum(stream.share * stream.mean_turns for stream in self.streams) / total
+        turns = [stream.mean_turns for stream in self.streams]
+        return float(mean_shares(self.streams, self.duration_s) @ np.array(turns))
 
     @property
     def expected_requests(self) -> int:
@@ -127,6 +144,8 @@ _PURPOSES = (
     "turns",
     "think",
     "users",
+    "domains",
+    "regimes",
 )
 
 
@@ -141,9 +160,10 @@ def _rng(
 def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
     """Draw the requests of one replication, or take them from a trace.
 
-    Arrivals, stream choice, lengths, prefixes, turns and pauses have substreams of their own, all
-    but the first two one for each stream, so changing one never moves another; strategies share
-    them all. More requests, or a longer duration, begin with the same ones.
+    Arrivals, stream choice, lengths, prefixes, turns, pauses and domains that change have
+    substreams of their own, all but the first two one for each stream, so changing one never moves
+    another; strategies share them all. More requests, or a longer duration, begin with the same
+    ones, unless something changes by share of the run's requests.
 
     Parameters
     ----------
@@ -155,7 +175,8 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
     Raises
     ------
     ModelError
-        If no request arrives in the duration, too many do, or arrivals end too soon.
+        If no request arrives in the duration, too many do, or arrivals end too soon; if a domain
+        changes too often.
     """
     if isinstance(workload.arrivals, Trace):
         from sim.scenario.trace.replay import replayed
@@ -167,7 +188,7 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
         times = _times(workload, rng, int((rows.turn == 0).sum()))
     else:
         times = _times_until(workload, rng, workload.duration_s)
-        rows = _draw(workload, len(times), rng)
+        rows = _draw(workload, len(times), rng, len(times))
     n, domains = len(rows.turn), workload.domain_names
     (heads,) = np.nonzero(rows.turn == 0)
     arrival_s, think_s = np.full(n, np.nan), rows.think_s
@@ -182,7 +203,7 @@ def generate(workload: Workload, seed: int, replication: int = 0) -> Requests:
         stream=rows.stream.astype(np.int32),
         prompt_tokens=rows.prompt_tokens,
         output_tokens=rows.output_tokens,
-        domain=np.array([domains.index(kind.domain) for kind in workload.streams])[rows.stream],
+        domain=_domains(workload, rows, times, rng),
         prefixes=Prefixes.of_sessions(rows.group, rows.prefix_tokens, rows.turn, computed, own_key),
         keeps=np.where(np.append(rows.turn[1:] > 0, False), own_key + np.arange(n), 0),
         turn=rows.turn,
@@ -204,25 +225,41 @@ def request_count(workload: Workload, seed: int, replication: int = 0) -> int:
 
 def _draw_number(workload: Workload, n: int, rng: Substreams) -> Turns:
     """Draw ``n`` requests: as many sessions as that takes, the last cut short."""
-    sessions = min(n, int(1.1 * n / workload.mean_turns) + 16)
-    rows = _draw(workload, sessions, rng)
+    of_all = n / workload.mean_turns
+    sessions = min(n, int(1.1 * of_all) + 16)
+    rows = _draw(workload, sessions, rng, of_all)
     while len(rows.turn) < n:
         sessions = min(n, 2 * sessions)
-        rows = _draw(workload, sessions, rng)
+        rows = _draw(workload, sessions, rng, of_all)
     return rows.take(slice(n))
 
 
-def _draw(workload: Workload, sessions: int, rng: Substreams) -> Turns:
-    """All requests of some sessions; a stream without them has one request in each."""
-    shares = np.array([kind.share for kind in workload.streams])
-    edges = np.cumsum(shares / shares.sum())[:-1]
-    stream = np.searchsorted(edges, rng("streams").random(sessions), side="right")
+def _draw(workload: Workload, sessions: int, rng: Substreams, of_all: float) -> Turns:
+    """All requests of the first sessions; a stream without them has one request in each.
+
+    ``of_all`` are the sessions to expect in the whole run.
+    """
+    unit, x = unit_of([kind.share for kind in workload.streams]), None
+    if unit == "s":
+        x = workload.arrivals.times(rng("arrivals"), sessions)
+    elif unit == "share":
+        x = np.arange(sessions) / of_all
+    stream = choose_streams(workload.streams, rng("streams").random(sessions), x)
     parts, groups_before = [], 0
     for index, kind in enumerate(workload.streams):
         turns = draw_turns(kind, index, np.flatnonzero(stream == index), rng)
         parts.append(turns._replace(group=turns.group + groups_before * (turns.group > 0)))
         groups_before += kind.prefix.groups if kind.prefix else 0
     return Turns.joined(parts).by_session()
+
+
+def _domains(workload: Workload, rows: Turns, times: Floats, rng: Substreams) -> Ints:
+    """Domain of each request: that of its session's first."""
+    first = rows.turn == 0
+    clock = Clock(times, np.flatnonzero(first) / len(first))
+    drawn = draw_domains(workload.streams, workload.domain_names, rows.stream[first], clock, rng)
+    domain: Ints = drawn[np.cumsum(first) - 1]
+    return domain
 
 
 def _times(workload: Workload, rng: Substreams, n: int) -> Floats:

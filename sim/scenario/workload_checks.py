@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from models.schema import ModelError
 from sim.scenario.arrivals import ClosedLoop
+from sim.scenario.checks import blame
+from sim.scenario.over_time import Changing
 from sim.scenario.shapes import Ramp
 from sim.scenario.trace.schema import Trace
 from sim.scenario.workload import MAX_REQUESTS, Workload
@@ -23,6 +25,7 @@ def check_workload(workload: Workload) -> None:
     ModelError
         With the dotted key at fault.
     """
+    _check_changes(workload)
     arrivals, turns = workload.arrivals, workload.mean_turns
     if isinstance(arrivals, Trace):
         from sim.scenario.trace.replay import check_replay
@@ -48,6 +51,25 @@ def check_workload(workload: Workload) -> None:
                 "workload.duration_s",
             )
     _check_sessions(workload)
+
+
+def _check_changes(workload: Workload) -> None:
+    """Refuse changes at times that are not known, shares beside a trace, lists of no domains."""
+    for index, stream in enumerate(workload.streams):
+        with blame(f"workload.streams[{index}].domain"):
+            _ = stream.domains
+        for key, value in (("share", stream.share), ("domain", stream.domain)):
+            if not isinstance(value, Changing):
+                continue
+            where = f"workload.streams[{index}].{key}"
+            if key == "share" and isinstance(workload.arrivals, Trace):
+                raise ModelError("must be a number beside a trace: it cannot change", where)
+            if value.unit == "s" and isinstance(workload.arrivals, ClosedLoop):
+                raise ModelError(
+                    "users of a closed loop send at times not known beforehand; state "
+                    "unit: share, got 's'",
+                    f"{where}.unit",
+                )
 
 
 def _check_sessions(workload: Workload) -> None:

@@ -102,8 +102,9 @@ class Gate:
         if not gates.size:
             return
         accepted, offered = accepted[counted], offered[counted]
-        entries = np.zeros((gates.size, 4), dtype=np.int64)
-        rows = np.stack((accepted + 1, accepted, offered, np.ones_like(accepted)), axis=1)
+        reached = accepted + (accepted < offered)
+        rows = np.stack((accepted + 1, accepted, reached, offered, np.ones_like(accepted)), axis=1)
+        entries = np.zeros((gates.size, rows.shape[1]), dtype=np.int64)
         np.add.at(entries, place, rows)
         windows.add(gates, entries)
 
@@ -120,7 +121,7 @@ class Gate:
         self._wait[closed[self._probing[closed] > 0]] = self._return.every_steps
 
     def _read(self, windows: Windows) -> NDArray[np.float64]:
-        return windows.tau() if self._strategy.measure == "tau" else windows.acceptance()
+        return windows.read(self._strategy.measure)
 
     def _leaves(self, gates: Counts) -> NDArray[np.bool_]:
         low = self._read(self._window)[gates] < self._strategy.leave_below

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from models.schema import ModelError
 from models.strict_yaml import show
 from sim.scenario.checks import blame
 from sim.scenario.distributions import Floats, Ints
+from sim.scenario.mixture import Clock, StreamDraws, choose_streams, domains_change, draw_domains
 from sim.scenario.requests import Prefixes, Requests
 from sim.scenario.trace.columns import spread
 from sim.scenario.trace.prefixes import Turns, drawn_chains, session_chains
@@ -23,7 +25,7 @@ from sim.scenario.workload import MAX_REQUESTS, Workload
 FROM_TRACE = ("prompt_tokens", "output_tokens", "prefix", "session")
 NAMES_SHOWN = 12
 
-_PURPOSES = ("thinning", "copies", "streams")
+_PURPOSES = ("thinning", "copies", "streams", "domains", "regimes")
 _KEY = 0x7ACE
 
 
@@ -57,22 +59,20 @@ def replayed(workload: Workload, arrivals: Trace, seed: int, replication: int) -
     chosen = _chosen(trace, workload, arrivals, seed, replication)
     row, n = chosen.row, len(chosen.row)
     stream = _streams(trace, workload, arrivals, seed, replication)[row]
-    domains = workload.domain_names
-    domain = np.array([domains.index(kind.domain) for kind in workload.streams], dtype=np.int64)
     prefixes, keeps = _shared(trace, chosen)
     return Requests(
         arrival_s=chosen.arrival_s,
         stream=stream,
         prompt_tokens=trace.prompt_tokens[row].astype(np.int64),
         output_tokens=trace.output_tokens[row].astype(np.int64),
-        domain=domain[stream],
+        domain=_domains(trace, workload, chosen, stream, partial(_rng, seed, replication)),
         prefixes=prefixes,
         keeps=keeps,
         turn=np.zeros(n, dtype=np.int64),
         think_s=np.zeros(n),
         users=None,
         stream_names=tuple(kind.name for kind in workload.streams),
-        domain_names=domains,
+        domain_names=workload.domain_names,
     )
 
 
@@ -146,8 +146,8 @@ def _file(arrivals: Trace) -> TraceFile:
         return read_trace(arrivals.file, arrivals.format, arrivals.bad_lines)
 
 
-def _rng(seed: int, replication: int, purpose: str, part: int = 0) -> np.random.Generator:
-    key = (replication, _KEY, _PURPOSES.index(purpose), part)
+def _rng(seed: int, replication: int, purpose: str, stream: int = 0) -> np.random.Generator:
+    key = (replication, _KEY, _PURPOSES.index(purpose), stream)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
@@ -219,10 +219,9 @@ def _streams(
     """Stream of each row of the trace: by its column, or drawn by share for each family."""
     if arrivals.stream_from:
         return _named_streams(trace, workload, arrivals.stream_from)
-    family, shares = _families(trace), np.array([kind.share for kind in workload.streams])
+    family = _families(trace)
     draws = _rng(seed, replication, "streams").random(int(family.max()) + 1)[family]
-    edges = np.cumsum(shares / shares.sum())[:-1]
-    return np.searchsorted(edges, draws, side="right").astype(np.int32)
+    return choose_streams(workload.streams, draws, None).astype(np.int32)
 
 
 def _named_streams(trace: TraceFile, workload: Workload, column: str) -> NDArray[np.int32]:
@@ -251,6 +250,25 @@ def _named_streams(trace: TraceFile, workload: Workload, column: str) -> NDArray
     for code, name in enumerate(label.names):
         places[code] = names.index(name) if name in names else 0
     return places[label.codes]
+
+
+def _domains(
+    trace: TraceFile,
+    workload: Workload,
+    chosen: Chosen,
+    stream: NDArray[np.int32],
+    rng: StreamDraws,
+) -> Ints:
+    """Domain of each request: that of the first of its family, copy and stream."""
+    n, first = len(chosen.row), np.arange(len(chosen.row))
+    if domains_change(workload.streams):
+        family = _families(trace)[chosen.row] * (int(chosen.copy.max()) + 1) + chosen.copy
+        family = family * len(workload.streams) + stream
+        _, heads, own = np.unique(family, return_index=True, return_inverse=True)
+        first = heads[own]
+    clock = Clock(chosen.arrival_s, np.arange(n) / n)
+    drawn = draw_domains(workload.streams, workload.domain_names, stream, clock, rng)
+    return drawn[first]
 
 
 def _shared(trace: TraceFile, chosen: Chosen) -> tuple[Prefixes, Ints]:
