@@ -117,7 +117,6 @@ class MixedModes:
 
     def step_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
         """A step [s]."""
-        groups = groups or [Group(self._start, 0, 0, 0, 0)]
         prompts = chunks.tokens > 0
         if len(groups) == 1 and (not prompts or groups[0].mode in self._prompts):
             return self._alone(groups[0], chunks)
@@ -142,7 +141,7 @@ class MixedModes:
     def draft_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
         """Draft phases of a step [s]; the network of the first mode also computes the prompts.
 
-        Where others decode and none of them runs it, prompts that end draft with the others.
+        Where no mode present runs it, prompts that end draft with the others.
         """
         seconds, prompts = 0.0, chunks
         for group in groups:
@@ -151,16 +150,16 @@ class MixedModes:
                 prompts = Chunks()
             seconds += self._drafting(group, own)
         if prompts.tokens:
-            prompts = prompts._replace(finishing=0) if groups else prompts
-            seconds += self._drafting(Group(self._start, 0, 0, 0, 0), prompts)
+            alone = Group(self._start, 0, 0, 0, 0)
+            seconds += self._drafting(alone, prompts._replace(finishing=0))
         return seconds
 
     def host_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
         """Host part of a step [s]."""
         rows = sum(group.n for group in groups) + chunks.finishing
-        drafted = {group.mode: group.query_tokens - group.n for group in groups}
-        drafted = drafted or {self._start: 0}
-        return max(self.times[mode].host_s(rows, tokens) for mode, tokens in drafted.items())
+        return max(
+            self.times[group.mode].host_s(rows, group.query_tokens - group.n) for group in groups
+        )
 
     def _width_of(self, mode: int) -> int:
         return self.times[mode].width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.acceptance import Law
 from models.kv_memory import KvBudget, kv_slots
@@ -110,6 +110,8 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
     rules = _rules(deployment, strategy, budget)
     if not strategy.switches:
         return Setup(strategy, deployment, budget, StepTime(deployed, strategy), law, rules)
+    if not strategy.scheduled_ahead(deployment.engine):
+        deployed = replace(deployed, engine=deployment.engine.synchronous())
     times = [StepTime(deployed, mode) for mode in strategy.modes]
     modes = modes_of(strategy, times, domains)
     return Setup(strategy, deployment, budget, times[modes.start], law, rules, modes)

@@ -126,19 +126,18 @@ class SlotBatch:
 
     def mixed_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> float:
         """Seconds of a step beside prefill chunks [s]; every mode has a ``cost`` of its own."""
-        return self.modes.time.step_s(self.groups() if n else [], chunks_of(prefill))
+        return self.modes.time.step_s(self.groups(n), chunks_of(prefill))
 
     def parts_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> tuple[float, float]:
         """Draft and host part of such a step [s]."""
-        groups, chunks, time = self.groups() if n else [], chunks_of(prefill), self.modes.time
+        groups, chunks, time = self.groups(n), chunks_of(prefill), self.modes.time
         return time.draft_s(groups, chunks), time.host_s(groups, chunks)
 
     # What a control asks.
 
     def context(self) -> Counts:
         """Context of each sequence, shape (n,)."""
-        context: Counts = self._prompt[: self.n] + self._produced[: self.n]
-        return context
+        return self._prompt[: self.n] + self._produced[: self.n]
 
     def ids(self) -> list[int]:
         """Request of each sequence."""
@@ -151,9 +150,9 @@ class SlotBatch:
 
     def would_accept(self, mode: int, row: int = ACCEPTED) -> Counts:
         """Draft tokens each sequence would accept in its next step in a mode, shape (n,)."""
-        law, n = self.modes.modes[mode].law, self.n
+        n, (_, law, levels, *_) = self.n, self.modes.modes[mode]
         drawn = self._latents[law, row, self._row[:n], self._place[:n]]
-        accepted: Counts = np.minimum(drawn, self.modes.modes[mode].levels).astype(np.int64)
+        accepted: Counts = np.minimum(drawn, levels, dtype=np.int64)
         return accepted
 
     def reading(self, mode: int, power: float) -> Counts:
@@ -276,18 +275,19 @@ class SlotBatch:
             held = blocks_held(self.context(), of.slots[chosen], self.rules.block_tokens)
         return _Step(accepted, capped, emitted, width, held)
 
-    def groups(self) -> list[Group]:
-        """Sequences of the next step by mode."""
-        step, context, mode, groups = self._coming(), self.context(), self.mode[: self.n], []
+    def groups(self, n: int) -> list[Group]:
+        """Sequences of the next step by mode; where none decode, the mode they will enter."""
+        if not n:
+            return [Group(self._control.entering, 0, 0, 0, 0)]
+        step, context, mode, groups = self._coming(), self.context(), self.mode[:n], []
         for index in np.unique(mode).tolist():
             own = mode == index
             ctx, width = context[own], step.width[own]
-            group = Group(
-                index, len(ctx), int(ctx.sum()), int(width.sum()), int((ctx * width).sum())
-            )
+            sums = ctx.sum(), width.sum(), (ctx * width).sum()
+            group = Group(index, len(ctx), *map(int, sums))
             network = self.modes.modes[index].network
             if network is not None:
-                missed = self._missed[: self.n][own, network]
+                missed = self._missed[:n][own, network]
                 pairs = float((missed * (ctx - missed) + missed**2 / 2).sum())
                 group = group._replace(missed=int(missed.sum()), missed_pairs=pairs)
             groups.append(group)

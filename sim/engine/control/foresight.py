@@ -23,6 +23,8 @@ class _Foreseeing:
     changes.
     """
 
+    entering = 0
+
     def __init__(self) -> None:
         self.by_slot: list[NDArray[Any]] = []
         self._rate, self._priced_s = Rate(), 0.0
@@ -44,7 +46,8 @@ class ByProxy(_Foreseeing):
 
     def __init__(self, largest: int, power: float) -> None:
         super().__init__()
-        self._largest, self._power = largest, power
+        self.entering = self._largest = largest
+        self._power = power
 
     def choose(self, batch: SlotBatch) -> tuple[Counts, Counts]:
         """See `Control.choose`."""

@@ -52,6 +52,11 @@ class Gate:
         ]
         self.by_slot: list[NDArray[Any]] = by_gate if self._of == "request" else []
 
+    @property
+    def entering(self) -> int:
+        """See `Control.entering`."""
+        return FALLBACK if self._of == "engine" and self._closed[0] else PRIMARY
+
     def enter(self, slot: int) -> None:
         """See `Control.enter`: its gate is open."""
 
