@@ -7,7 +7,9 @@ import numpy as np
 from models.acceptance_block import Acceptance
 from models.acceptance_file import Entry, read
 from models.acceptance_rows import STEADY, Row, lookahead_row, ngram_row, replayed_row, tree_row
-from models.laws import ChainLaw, Law, LookaheadLaw, NgramLaw, PlainLaw, Pool
+from models.laws import ChainLaw, Law, LookaheadLaw, PlainLaw, Pool
+from models.lookup import NgramLaw
+from models.lookup_passages import NgramPassageLaw
 from models.passages import PassageLaw, Variation
 from models.paths import Floats
 from models.population import NgramLogits
@@ -123,6 +125,8 @@ def ngram_law(
 ) -> Law:
     """Law of prompt lookup with up to ``k`` copied tokens: bimodal, and matches go on.
 
+    Where the block says how steps vary, matches and their rates come in passages.
+
     Parameters
     ----------
     acceptance : Acceptance
@@ -143,6 +147,11 @@ def ngram_law(
     rows = [row for row, _ in pairs]
     parts = zip(*(at for _, at in pairs), strict=True)
     stacked = NgramLogits(*(np.concatenate(part) for part in parts))
+    if any(row.variation != STEADY for row in rows):
+        spreads, memories = np.array([row.variation[:2] for row in rows]).T
+        return NgramPassageLaw(
+            *_summary(rows, k), stacked, _spreads(rows), spreads, memories, full_width
+        )
     return NgramLaw(*_summary(rows, k), stacked, _spreads(rows), full_width)
 
 

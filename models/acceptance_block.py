@@ -136,7 +136,7 @@ class Acceptance(Frozen):
             "conditional": self.alpha_by_pos is not None or self.heads is not None,
             "path_exponent": self.heads is not None and not self.conditional,
             "match_stay": self.match_rate is not None,
-            **dict.fromkeys((*_VARIATION[1:], *_CONTEXT), self.match_rate is None),
+            **dict.fromkeys(_CONTEXT, self.match_rate is None),
         }
         for key, used in needed.items():
             if key in self.model_fields_set and not used:

@@ -8,6 +8,7 @@ import numpy as np
 
 from models.acceptance_block import SPREAD, Acceptance
 from models.acceptance_file import Entry
+from models.lookup_passages import Means, averaged_matches, matches_solved
 from models.passages import averaged, solved
 from models.paths import Floats
 from models.population import (
@@ -46,6 +47,14 @@ _DERIVED_SE = 0.03
 
 STEADY = (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
 """Fields of `Variation` where nothing varies within a request."""
+
+
+class _Within(NamedTuple):
+    """Levels of a request and of its passages; without ``step_spread`` it was not stated."""
+
+    spread: float
+    step_spread: float | None
+    step_memory: float
 
 
 class _Stated(NamedTuple):
@@ -118,7 +127,7 @@ def _of_survival(survival: Floats, derived: bool) -> _Stated:
 
 def lookahead_row(block: Acceptance, n: int, g: int, found_share: float) -> Row:
     """Row of lookahead decoding from the acceptance of one guess."""
-    _steady(block, "the acceptance of one guess")
+    _steady(block, "the acceptance of one guess", "step_spread", "context_slope")
     spread, every = _spread(block), block.good_every
 
     def survival(alpha: Floats) -> Floats:
@@ -143,21 +152,26 @@ def lookahead_row(block: Acceptance, n: int, g: int, found_share: float) -> Row:
 
 
 def ngram_row(block: Acceptance, k: int) -> tuple[Row, NgramLogits]:
-    """Row of prompt lookup, and the logits of its matches."""
-    _steady(block, "n-gram lookup")
-    spread, at_k = _spread(block), block.at_k or k
+    """Row of prompt lookup, and the logits of its matches.
+
+    Where the block says how steps vary its rates hold at every position, as in `tree_row`.
+    """
+    _steady(block, "n-gram lookup", "context_slope")
+    at_k = block.at_k or k
+    within = _Within(_spread(block), block.step_spread, block.step_memory or 0.0)
     if block.match_rate is not None:
-        at = _matches(block, at_k, k, spread)
+        at = _matches(block, at_k, k, within)
     elif block.tau is not None or block.tau_at_k is not None:
         tau = _checked_tau(block, at_k)
-        at = _matches(_USUAL_NGRAM, at_k, k, spread)
+        at = _matches(_USUAL_NGRAM, at_k, k, within)
         measured = at._replace(accepted=at.accepted[:, :at_k])
-        at = at.shifted(located(_any_step(measured), spread, tau))
+        at = at.shifted(located(_any_step(measured, within), within.spread, tau))
     else:
         raise ModelError("n-gram lookup takes tau, or match_rate with alpha", "acceptance")
     at = at._replace(accepted=at.accepted[:, :k])
-    tau = population_tau(_any_step(at), 0.0, spread)
-    return _row(block, np.zeros(0), spread, tau, at_k != k), at
+    tau = population_tau(_any_step(at, within), 0.0, within.spread)
+    row = _row(block, np.zeros(0), within.spread, tau, at_k != k)
+    return row._replace(variation=_variation(block)), at
 
 
 def replayed_row(block: Acceptance, entry: Entry, domain: str) -> Row:
@@ -174,22 +188,33 @@ def replayed_row(block: Acceptance, entry: Entry, domain: str) -> Row:
     return _row(fit, np.zeros(0), 0.0, tau, False)
 
 
-def _matches(block: Acceptance, at_k: int, k: int, spread: float) -> NgramLogits:
+def _matches(block: Acceptance, at_k: int, k: int, within: _Within) -> NgramLogits:
     """Located at ``at_k`` drafted tokens, with rates for ``k``."""
     conditional = np.array(block.rates(max(k, at_k)))
+    share = block.match_rate or 0.0
     stay = NGRAM_STAY if block.match_stay is None else block.match_stay
-    at = ngram_located(block.match_rate or 0.0, stay, np.cumprod(conditional[:at_k]), spread)
+    if within.step_spread is not None:
+        stated = Means(share, stay, conditional[:at_k])
+        at = matches_solved(stated, within.spread, within.step_spread, within.step_memory)
+        last = logit(conditional[at_k - 1 : at_k])
+        beyond = logit(conditional[at_k:]) + np.where(np.isfinite(last), at.accepted[0, -1:], 0.0)
+        beyond -= np.where(np.isfinite(last), last, 0.0)
+        return at._replace(accepted=np.concatenate((at.accepted, beyond[None, :]), axis=1))
+    at = ngram_located(share, stay, np.cumprod(conditional[:at_k]), within.spread)
     shift = at.accepted[0, 0] - logit(conditional[:1])
     return at._replace(accepted=(logit(conditional) + shift)[None, :])
 
 
-def _any_step(at: NgramLogits) -> Shape:
-    return lambda shift: at.shifted(shift).rates().unconditional
+def _any_step(at: NgramLogits, within: _Within) -> Shape:
+    if not within.step_spread:
+        return lambda shift: at.shifted(shift).rates().unconditional
+    step = within.step_spread, within.step_memory
+    return lambda shift: averaged_matches(at, shift, *step)
 
 
-def _steady(block: Acceptance, what: str) -> None:
+def _steady(block: Acceptance, what: str, *keys: str) -> None:
     """Refuse a variation that this law does not know."""
-    for key in ("step_spread", "context_slope"):
+    for key in keys:
         if getattr(block, key) is not None:
             raise ModelError(f"{key} says nothing about {what}", f"acceptance.{key}")
 

@@ -134,8 +134,8 @@ class Attention:
     def of(cls, kernels: Kernels, net: Transformer, kv: KvDtype, tp: int, width: int) -> Attention:
         """Attention of all layers of ``net`` at ``width`` query tokens a sequence."""
         hidden, before = kernels.kv_read_s(net, kv, tp), kernels.verify_read_s(net, kv, tp)
-        read_as = kv if kernels.slow_fp8_kv(kv) is None else "bf16"
-        far_s, far = large_read_s(kernels.profile.attention[read_as], hidden)
+        read_as: KvDtype = kv if kernels.slow_fp8_kv(kv) is None else "bf16"
+        far_s, far = large_read_s(kernels.profile.attention_of(read_as), hidden)
         if width == 1 or before is None:
             before = 0.0
         else:

@@ -226,11 +226,11 @@ class Kernels:
         slow = self.slow_fp8_kv(kv)
         if slow is not None:
             return (self.profile.attention["bf16"].launch_us.value + slow.per_layer_us.value) * US
-        return self.profile.attention[kv].launch_us.value * US
+        return self.profile.attention_of(kv).launch_us.value * US
 
     def slow_fp8_kv(self, kv: KvDtype) -> Fp8Kv | None:
-        """How this engine reads an fp8 cache, if not as the profile says."""
-        if self.engine is None or kv != "fp8" or "bf16" not in self.profile.attention:
+        """How this engine reads an fp8 cache, if not as the profile says; no faster in int4."""
+        if self.engine is None or kv == "bf16" or "bf16" not in self.profile.attention:
             return None
         return self.engine.fp8_kv
 
@@ -240,7 +240,7 @@ class Kernels:
         if slow is not None:
             share = slow.per_token(net.heads / net.kv_heads)
             return share * self._kv_s(self.profile.attention["bf16"].memory, net, "bf16", tp)
-        return self._kv_s(self.profile.attention[kv].memory, net, kv, tp)
+        return self._kv_s(self.profile.attention_of(kv).memory, net, kv, tp)
 
     def verify_read_s(self, net: Transformer, kv: KvDtype, tp: int) -> float | None:
         """The same for several query tokens, where arithmetic does not hide it; None: it does."""

@@ -15,7 +15,6 @@ from models.paths import (
     STEP,
     Floats,
     Ints,
-    Keys,
     Paths,
     Sample,
     Sampler,
@@ -27,8 +26,6 @@ from models.paths import (
     steps_guess,
 )
 from models.population import (
-    NgramLogits,
-    NgramRates,
     cumulative,
     guess_survival,
     sigmoid,
@@ -216,57 +213,6 @@ class LookaheadLaw(Summary):
             return Sample(accepted, width=(self.pool.w + found) * self.depth)
 
         return Sampler(steps_guess(tokens, mean), sample)
-
-
-@dataclass(frozen=True)
-class NgramLaw(Summary):
-    """Prompt lookup: a match drafts ``depth`` tokens, and one accepted in full tends to go on."""
-
-    logits: NgramLogits
-    spreads: Floats
-    full_width: bool
-
-    def sampler(
-        self, seed: int, ids: Ints, tokens: Ints, domains: Ints, prompts: Ints | None = None
-    ) -> Sampler:
-        """See `Law.sampler`; ``drafted`` and ``width`` follow the matches unless ``full_width``."""
-        shift = self.spreads[domains] * request_normals(seed, ids)
-        rates = NgramLogits(*(rows[domains] for rows in self.logits)).shifted(shift).rates()
-        keys, second = (request_keys(seed, ids, stream) for stream in (STEP, SECOND))
-
-        def sample(counts: Ints) -> Sample:
-            accepted, matched = match_steps(rates, counts, keys, second)
-            if self.full_width:
-                return Sample(accepted)
-            drafted = self.depth * matched
-            return Sample(accepted, drafted, 1 + drafted)
-
-        return Sampler(steps_guess(tokens, rates.unconditional), sample)
-
-
-def match_steps(rates: NgramRates, counts: Ints, keys: Keys, second: Keys) -> tuple[Ints, Ints]:
-    """Accepted tokens and match (0 or 1) of each step, stationary from a request's first step.
-
-    Where the numbers of a step settle whether it ends in a match accepted in full, whatever came
-    before, they do; elsewhere that state is the previous one. So it is the state of the last
-    settled step, and no loop over steps is needed.
-    """
-    uniforms = step_uniforms(keys, counts)
-    would = accepted_below(step_uniforms(second, counts), rates.survival, counts)
-    first = (np.cumsum(counts) - counts)[counts > 0]
-    enter = np.repeat(rates.enter, counts)
-    enter[first] = rates.match[counts > 0]
-    found = uniforms < enter
-    kept = uniforms < np.repeat(rates.stay, counts)
-    kept[first] = False
-    whole = would == rates.survival.shape[1]
-
-    settled = ~(kept & whole) | found
-    full = found & whole
-    source = np.maximum.accumulate(np.where(settled, np.arange(full.size), 0))
-    found[1:] |= kept[1:] & full[source[:-1]]
-    matched = found.astype(np.int64)
-    return would * matched, matched
 
 
 def _binomial_cdf(n: int, p: float) -> Floats:

@@ -25,6 +25,9 @@ PASSAGE, LEVEL, ANGLE, REPLAY = 4, 5, 6, 7
 SIGNAL = 8
 """Whether a signal about the next step is true."""
 
+LOSS = 9
+"""How many accepted tokens a step keeps where KV is missing."""
+
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIERS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)

@@ -158,6 +158,11 @@ class Profile(Frozen):
             )
         return self
 
+    def attention_of(self, kv: KvDtype) -> AttentionConstants:
+        """Constants of decode attention; of int4, where none were measured, those of fp8."""
+        measured = self.attention
+        return measured["fp8" if kv == "int4" and kv not in measured else kv]
+
     def kernel_residual(self, operation: str, dtype: str, m: float) -> KernelResidual | None:
         """Error of an operation at ``m`` tokens a step, from the narrowest row that speaks of it.
 

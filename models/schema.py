@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Dtype = Literal["bf16", "fp8", "int8", "int4"]
-KvDtype = Literal["bf16", "fp8"]
+KvDtype = Literal["bf16", "fp8", "int4"]
 Basis = Literal["validated", "extrapolated", "assumed"]
 
 Positive = Annotated[float, Field(gt=0)]
@@ -18,7 +18,9 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0)]
 
 BYTES_PER_WEIGHT: dict[str, float] = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5}
-BYTES_PER_KV: dict[str, float] = {"bf16": 2.0, "fp8": 1.0}
+# int4: half a byte, and a scale and a zero point in fp16 for the 128 values of a head and token, as
+# LMDeploy quantises (asymmetric, by head and token: docs/en/quantization/kv_quant.md of v0.4).
+BYTES_PER_KV: dict[str, float] = {"bf16": 2.0, "fp8": 1.0, "int4": 0.5 + 4 / 128}
 
 
 _WEAKER: tuple[Basis, ...] = ("validated", "extrapolated", "assumed")

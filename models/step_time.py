@@ -20,6 +20,7 @@ from models.forward_pass import (
 )
 from models.gemm import US
 from models.kernels import Kernels
+from models.launches import NO_LAUNCHES, Launches
 from models.schema import Dtype, KvDtype
 from models.strategies import DraftPass, Strategy
 from models.transformer import Transformer
@@ -38,6 +39,7 @@ class Deployed:
     top_p: bool
     max_num_seqs: int
     max_num_batched_tokens: int
+    launches: Launches = NO_LAUNCHES
 
 
 class StepTime:
@@ -127,6 +129,7 @@ class StepTime:
         parts = layer_parts(kernels, net, draft.weights, self.deployed.kv, draft.tp, m)
         own_vocab = net.vocab != self.deployed.target.vocab
         pass_us, layer_us = engine.draft_us(self.strategy.kind, own_vocab)
+        pass_us += self.deployed.launches.per_pass_us
         branches = draft.rows if engine.tree_attention else 1
         if self.strategy.needs_tree and engine.tree_pass_us is not None:
             pass_us += engine.tree_pass_us.value
@@ -150,15 +153,16 @@ class StepTime:
 
     def _host_table(self) -> list[float]:
         engine, drafts = self.deployed.engine, self.strategy.depth > 0
+        launch_s = US * self.deployed.launches.step_us(drafts)
         if self.strategy.scheduled_ahead(engine):
-            return [0.0] * self._rows
+            return [launch_s] * self._rows
         cost = engine.host_speculative if drafts else engine.host_plain
         step = cost.per_step_us.value + (engine.sampling_us.value if drafts else 0.0)
         if self.deployed.tp in engine.host_step_by_tp_us:
             step += engine.host_step_by_tp_us[self.deployed.tp].value
         fixed, each = self.strategy.host_draft_us()
         sequences = (cost.per_sequence_us.value + each) * np.arange(self._rows)
-        table: list[float] = (US * (step + fixed + sequences)).tolist()
+        table: list[float] = (US * (step + fixed + sequences) + launch_s).tolist()
         return table
 
     def _host_of_drafts(self) -> list[float]:

@@ -179,6 +179,11 @@ def tree_depth(tree: Tree) -> int:
     return max(map(len, tree))
 
 
+def tree_leaves(tree: Tree) -> int:
+    """Branches: nodes without a child."""
+    return len(tree) - len({path[:-1] for path in tree if len(path) > 1})
+
+
 def tree_ranks(tree: Tree) -> tuple[int, ...]:
     """Guesses the tree asks of each depth: the largest rank there, plus one."""
     return tuple(

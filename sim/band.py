@@ -106,7 +106,7 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
             bases.append("extrapolated")
     if engine.given:
         bases.append("extrapolated")
-    if setup.hypothetical:
+    if setup.hypothetical or setup.deployment.beyond_engine:
         bases.append("assumed")
     return weakest(bases)
 

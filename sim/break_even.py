@@ -10,7 +10,7 @@ import numpy as np
 from sim.analysis.metrics import finished, select
 from sim.engine.recorder import Recorder
 from sim.setup import Setup
-from sim.tables import Columns
+from sim.tables import Array, Columns
 
 ROUNDS = 30
 """Most fixed-point rounds for what follows tau; the error shrinks by half or more in each."""
@@ -24,7 +24,7 @@ class Operating(NamedTuple):
     n : float
         Sequences decoding on a replica, time-weighted.
     context, width : float
-        Context and query tokens of each [token].
+        Context its attention reads and query tokens of each [token].
     delivered : float
         Tokens a step delivered over tau: the last step of a request may accept more than it asked.
     met : float
@@ -33,6 +33,8 @@ class Operating(NamedTuple):
         Time from arrival to the first step with own prompt tokens [s].
     computed, cached, output : float
         Prompt tokens computed, prompt tokens found in the cache, and output tokens of a request.
+    cold : float
+        Context tokens each sequence fetches in a step.
     """
 
     n: float
@@ -44,6 +46,7 @@ class Operating(NamedTuple):
     computed: float
     cached: float
     output: float
+    cold: float = 0.0
 
     @property
     def query_tokens(self) -> float:
@@ -65,9 +68,11 @@ def operating_point(
     # A request's context grows from its prompt by its output while it decodes.
     decoding = done["finish_s"] - done["first_token_s"]
     accepted = (done["n_steps"] + done["accepted"]).sum()
+    context = prompt + (1 + output) / 2
+    cold, dropped = _spared(setup, prompt, context)
     return Operating(
         n=n_s / decode_s,
-        context=float(np.average(prompt + (1 + output) / 2, weights=decoding)),
+        context=float(np.average(context - dropped, weights=decoding)),
         width=sum(t.width_s for t in totals) / n_s or setup.rules.width,
         delivered=min(1.0, float((output - 1).sum() / accepted)),
         met=decoding.sum() / sum(_span_s(run) for run in runs) / len(recorders[0].totals),
@@ -75,7 +80,14 @@ def operating_point(
         computed=float((prompt - cached).mean()),
         cached=float(cached.mean()),
         output=float(output.mean()),
+        cold=float(np.average(cold, weights=decoding)),
     )
+
+
+def _spared(setup: Setup, prompt: Array, context: Array) -> tuple[Array, Array]:
+    """Tokens fetched and tokens not read, of requests half way through their answers."""
+    kv, tokens = setup.rules.kv, context.astype(np.int64)
+    return kv.cold(prompt, tokens).astype(float), (tokens - kv.attended(prompt, tokens)) + 0.0
 
 
 def _span_s(run: Columns) -> float:
@@ -171,6 +183,7 @@ def _times(setup: Setup, n: int, width: float, at: Operating, users: float | Non
     exclusive = setup.rules.exclusive_prefill
     others = 1.0 if users is None else 1 - 1 / max(users, 1.0)
     step = setup.step_time.mixed(n, n * at.context, round(n * width), n * at.context * width)
+    step = setup.rules.kv.fetch_s(step, n * at.cold)
     prefill_s, steps = _prefill(setup, 0 if exclusive else n, width, at)
     extra = prefill_s - steps * step * (not exclusive)
     own, _ = _prefill(setup, 0 if exclusive else round(n * others), width, at)
@@ -189,5 +202,6 @@ def _prefill(setup: Setup, n: int, width: float, at: Operating) -> tuple[float, 
         pairs = tokens * done + tokens**2 / 2
         done += tokens
         last = int(index == steps - 1)
-        seconds += setup.step_time.mixed(*decoding, tokens, done, pairs, last)
+        step = setup.step_time.mixed(*decoding, tokens, done, pairs, last)
+        seconds += setup.rules.kv.fetch_s(step, n * at.cold)
     return seconds, steps

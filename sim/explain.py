@@ -10,6 +10,7 @@ import numpy as np
 from models.schema import ModelError
 from sim.band import step_scale
 from sim.outside import Reach, kernel_sources, outside
+from sim.resources import fetching
 from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.build import build
 from sim.scenario.load import ScenarioFile
@@ -109,7 +110,8 @@ def _largest_batch(setup: Setup, context: int) -> int:
     rules = setup.rules
     if context > rules.max_model_len:
         raise ModelError(f"is beyond max_model_len {rules.max_model_len}, got {context}", "context")
-    blocks = -(-(context + rules.slots) // rules.block_tokens)
+    tokens = np.array([context])
+    blocks = int(rules.kv.blocks(tokens, tokens + 1)[0])
     if blocks > rules.n_blocks:
         raise ModelError(
             f"the KV pool of '{setup.strategy.name}' holds "
@@ -130,9 +132,11 @@ def mean_width(setup: Setup) -> float:
 
 def _row(setup: Setup, at: Point) -> dict[str, Any]:
     deployment, tau = setup.deployment, setup.law.tau
-    n, n_ctx, width = at.batch, at.batch * at.context, mean_width(setup)
-    query = round(n * width)
+    n, kv, width = at.batch, setup.rules.kv, mean_width(setup)
+    query, prompt = round(n * width), np.array([at.context])
+    n_ctx = n * int(kv.attended(prompt, prompt)[0])
     components = setup.step_time.breakdown(n, n_ctx, query)
+    components |= fetching(setup, components, n * int(kv.cold(prompt, prompt)[0]))
     seconds = sum(components.values())
     scale = step_scale(setup, query)
     accelerator, gpus = deployment.accelerator, deployment.tp
@@ -197,8 +201,9 @@ def _roof(setup: Setup, query: int, components: dict[str, float]) -> str:
         "elementwise": "launches",
         "collectives": "interconnect",
         "sampling": "sampling",
+        "fetch": "fetching KV",
     }
     shares: dict[str, float] = {}
     for name, kind in kinds.items():
-        shares[kind] = shares.get(kind, 0.0) + components[name]
+        shares[kind] = shares.get(kind, 0.0) + components.get(name, 0.0)
     return max(shares, key=lambda kind: shares[kind])

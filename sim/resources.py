@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.break_even import Operating
@@ -20,7 +20,10 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
     dict
         Keys of a result row. ``kv_budget_bytes`` splits ``memory``, that of one GPU, into
         ``unused`` (beyond the engine's share), ``weights``, ``draft``, ``reserve`` (activations
-        and graphs) and ``kv``, of which ``kv_peak_used`` was in use at the peak.
+        and graphs) and ``kv``, of which ``kv_peak_used`` was in use at the peak. ``batch_peak`` is
+        the most sequences one replica decoded at once, ``kv_unusable`` the mean share of its
+        blocks that were free but in no stretch a sequence's branches fit into; under a policy
+        ``quality_loss`` is what the user stated.
     """
     peak = max(totals.blocks_peak for recorder in recorders for totals in recorder.totals)
     budget = setup.budget
@@ -29,6 +32,9 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
         "kv_free_bytes": (budget.n_blocks - peak) * budget.block_bytes,
         "kv_tokens": budget.n_blocks * setup.rules.block_tokens,
         "max_model_len": setup.rules.max_model_len,
+        "batch_peak": max(totals.n_peak for recorder in recorders for totals in recorder.totals),
+        "kv_unusable": _unusable(setup, recorders),
+        **_stated(setup),
         "kv_budget_bytes": {
             "memory": budget.memory_bytes,
             "unused": budget.unused_bytes,
@@ -39,6 +45,19 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
             "kv_peak_used": peak * budget.block_bytes,
         },
     }
+
+
+def _unusable(setup: Setup, recorders: Sequence[Recorder]) -> float:
+    totals = [totals for recorder in recorders for totals in recorder.totals]
+    ran_s = sum(each.decode_s + each.stalled_s for each in totals)
+    unusable_s = sum(each.unusable_s for each in totals)
+    return unusable_s / (ran_s * setup.budget.n_blocks) if ran_s else 0.0
+
+
+def _stated(setup: Setup) -> dict[str, float]:
+    """What the user said of answers under a policy; nothing where all KV is kept."""
+    policy = setup.deployment.kv_policy
+    return {"quality_loss": policy.quality_loss} if policy else {}
 
 
 def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
@@ -53,7 +72,15 @@ def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
         return None
     (n, query_tokens), context = _usual(setup, at), round(at.context)
     components = setup.step_time.breakdown(n, n * context, query_tokens)
+    components |= fetching(setup, components, n * at.cold)
     return {"components": components, "batch": n, "context": context}
+
+
+def fetching(setup: Setup, components: Mapping[str, float], cold: float) -> dict[str, float]:
+    """Time a step spends on KV from outside the GPU [s], under ``fetch``; nothing without any."""
+    step_s = sum(components.values())
+    more_s = setup.rules.kv.fetch_s(step_s, cold) - step_s
+    return {"fetch": more_s} if more_s else {}
 
 
 def _usual(setup: Setup, at: Operating) -> tuple[int, int]:

@@ -105,15 +105,18 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
         top_p=deployment.top_p,
         max_num_seqs=deployment.max_num_seqs_for(strategy),
         max_num_batched_tokens=deployment.max_num_batched_tokens,
+        launches=deployment.launches,
     )
-    law = strategy.law(deployment.engine, domains)
+    law = deployment.thinned(strategy.law(deployment.engine, domains), domains)
     rules = _rules(deployment, strategy, budget)
-    if not strategy.switches:
+    if not strategy.switches and rules.kv.plain:
         return Setup(strategy, deployment, budget, StepTime(deployed, strategy), law, rules)
     if not strategy.scheduled_ahead(deployment.engine):
         deployed = replace(deployed, engine=deployment.engine.synchronous())
     times = [StepTime(deployed, mode) for mode in strategy.modes]
     modes = modes_of(strategy, times, domains)
+    laws = tuple(deployment.thinned(one, domains) for one in modes.laws)
+    modes = replace(modes, laws=laws)
     return Setup(strategy, deployment, budget, times[modes.start], law, rules, modes)
 
 
@@ -176,9 +179,10 @@ def _rules(deployment: Deployment, strategy: Strategy, budget: KvBudget) -> Rule
         block_tokens=engine.block_tokens,
         n_blocks=budget.n_blocks,
         slots=kv_slots(engine, strategy),
+        kv=deployment.kv_use(strategy),
         width=strategy.verify_tokens,
         async_scheduling=strategy.scheduled_ahead(engine),
-        prefix_cache=engine.prefix_cache,
+        prefix_cache=engine.prefix_cache and deployment.kv_policy is None,
         drop_matched_block=engine.drop_matched_block and strategy.drops_matched_block,
         preemption=engine.preemption,
         exclusive_prefill=engine.prefill == "exclusive",

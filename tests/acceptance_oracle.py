@@ -27,6 +27,8 @@ class MatchTruth(NamedTuple):
     stay: float
     logits: tuple[float, ...]
     spread: float = 0.0
+    step_spread: float = 0.0
+    step_memory: float = 0.0
 
 
 def sigmoid(x: float) -> float:
@@ -59,9 +61,13 @@ def request(rng: Any, truth: Truth, tokens: int, prompt: int) -> list[tuple[int,
 
 def lookup(rng: Any, truth: MatchTruth, tokens: int, prompt: int) -> list[tuple[int, int, int]]:
     """The same for n-gram lookup."""
-    shift = truth.spread * rng.standard_normal()
+    z = rng.standard_normal()
+    e = rng.standard_normal()
     steps, emitted, whole = [], 0, False
     while emitted < tokens:
+        if steps and rng.random() >= truth.step_memory:
+            e = rng.standard_normal()
+        shift = truth.spread * z + truth.step_spread * e
         match = rng.random() < sigmoid((truth.stay if whole else truth.enter) + shift)
         accepted = levels_passed(rng, truth.logits, shift) if match else 0
         whole = match and accepted == len(truth.logits)

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from models.kv_layout import KvLayout
+from models.kv_use import KvUse
 from sim.engine.rules import Rules
 from tests.plain_loop import Client, Fleet, Outage
 from tests.random_requests import SLOT_S, draw_requests
@@ -129,6 +131,7 @@ def draw_rules(
         block_tokens=block_tokens,
         n_blocks=max(1, largest + int(rng.integers(0, 12)), int(room * crowd)),
         slots=slots,
+        kv=KvUse(KvLayout(block_tokens, slots)),
         width=k + 1,
         async_scheduling=bool(rng.random() < 0.6),
         prefix_cache=cache,

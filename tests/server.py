@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from models.acceptance import Law, plain_law
+from models.kv_layout import KvLayout
+from models.kv_use import KvUse
 from sim.engine.fleet import Fleet
 from sim.engine.recorder import Recorder
 from sim.engine.rules import Rules
@@ -23,6 +25,7 @@ RULES = Rules(
     block_tokens=16,
     n_blocks=PLENTY,
     slots=1,
+    kv=KvUse(KvLayout(16, 1)),
     width=1,
     async_scheduling=False,
     prefix_cache=False,

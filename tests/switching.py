@@ -31,7 +31,12 @@ PLAIN = {"kind": "autoregressive"}
 def chain(kind: str = "eagle3", k: int = 5, **acceptance: Any) -> dict[str, Any]:
     """A chain of ``k`` tokens, each accepted with chance 0.6 unless stated otherwise."""
     draft = {"draft": "llama-3.2-1b"} if kind == "draft_model" else {}
-    return {"kind": kind, "k": k, "acceptance": {"alpha": 0.6, "spread": 0} | acceptance, **draft}
+    return {
+        "kind": kind,
+        "k": k,
+        "acceptance": {"spread": 0, **(acceptance or {"alpha": 0.6})},
+        **draft,
+    }
 
 
 def gate(primary: dict[str, Any], **more: Any) -> dict[str, Any]:

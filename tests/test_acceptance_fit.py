@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from acceptance_oracle import MatchTruth, Truth, trace
+from acceptance_oracle import Truth, trace
 
 from calibration.acceptance.chains import fit_levels, population_rates
 from calibration.acceptance.heads import head_rates
+from calibration.acceptance.hidden import Levels
 from calibration.acceptance.interval import acceptance_rate, ratio, tau_interval
-from calibration.acceptance.likelihood import Levels, Parameters, log_likelihood, outcomes
-from calibration.acceptance.lookup import fit_lookup, lookups
+from calibration.acceptance.likelihood import Parameters, log_likelihood, outcomes
 from calibration.acceptance.nodes import passage_nodes, request_nodes
 from calibration.acceptance.trace import Trace
 from models.acceptance_block import Acceptance
-from models.acceptance_rows import NGRAM_STAY
 
 BURSTY = Truth((0.8, 0.5, 0.4), spread=0.4, step_spread=0.9, step_memory=0.8)
 SLOPING = BURSTY._replace(context_slope=-0.8, step_spread=0.5)
-LOOKUP = MatchTruth(-1.5, 1.5, (1.0, 1.2, 1.5), spread=0.4)
 
 
 def short(requests: list[list[int]], drafted: int = 3) -> Trace:
@@ -124,34 +122,6 @@ def test_standard_errors_are_as_large_as_the_scatter_of_repeated_runs():
     rates = np.array([fit.stated["alpha_by_pos"] for fit in fits])
     said = np.array([fit.errors()["alpha_by_pos"] for fit in fits], dtype=float)
     assert rates.std(axis=0) == pytest.approx(said.mean(axis=0), rel=0.5)
-
-
-def test_lookup_parameters_come_back_within_three_standard_errors():
-    fit = fit_lookup(trace(LOOKUP, 60, 128, seed=2), 3)
-    expected = np.array([LOOKUP.enter, LOOKUP.stay, *LOOKUP.logits, LOOKUP.spread])
-    errors = np.sqrt(np.diag(fit.best.covariance))
-    assert fit.best.known.all()
-    assert (np.abs(fit.best.vector - expected) < 3 * errors).all()
-    recorded = trace(LOOKUP, 400, 256, seed=4)
-    share = (recorded.drafted > 0).mean()
-    assert fit_lookup(recorded, 3).stated["match_rate"] == pytest.approx(share, rel=0.02)
-
-
-def test_what_happened_in_a_lookup_is_counted_from_the_second_step_on():
-    base = short([[2, 0, 1, 2, 2], [0, 1]])
-    drafted = np.array([2, 0, 2, 2, 2, 0, 1])
-    tried = lookups(Trace(base.offsets, base.accepted, drafted, base.context), 2)
-    # After no full match: steps 2, 3 | 1. After one: steps 1, 4. Then first and second token.
-    assert tried.happened.tolist() == [[2, 1, 4, 3], [1, 0, 1, 0]]
-    assert tried.failed.tolist() == [[0, 1, 0, 1], [0, 0, 0, 0]]
-
-
-def test_a_lookup_that_never_matched_in_full_leaves_the_stay_rate_to_the_default():
-    recorded = short([[0, 1, 0, 0, 2, 0]] * 5)
-    fit = fit_lookup(recorded, 3)
-    assert fit.assumed == ("match_stay",) and "match_stay" not in fit.stated
-    assert 1.0 / (1.0 + np.exp(-fit.best.vector[1])) == pytest.approx(NGRAM_STAY)
-    Acceptance.model_validate(fit.stated)
 
 
 def test_levels_nobody_reached_get_the_last_rate_measured():

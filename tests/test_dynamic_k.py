@@ -61,7 +61,8 @@ def test_goodput_takes_the_k_of_most_tokens_a_second(seed: int) -> None:
         rates = [sum(chance**j for j in range(k + 1)) / step_s[k] for k in range(7)]
         now = chosen(control, 4)
         assert now == int(np.argmax(rates)) or (now == 1 and before == 0)
-    assert chance == pytest.approx(alpha, abs=0.15)
+    if reached > 200:
+        assert chance == pytest.approx(alpha, abs=0.15)
 
 
 def test_goodput_is_never_stuck_without_drafts() -> None:

@@ -23,6 +23,7 @@ LAWS = {
     "sloped": chain_law(Acceptance(**FITTED, context_slope=-0.3, **CONTEXT), 3, ONE),
     "only_slope": chain_law(Acceptance(tau=2.0, context_slope=0.2, **CONTEXT), 3, ONE),
     "tree": tree_law(Acceptance(heads=HEADS, step_spread=0.5), make_tree([3, 2, 1]), ONE),
+    "matches": ngram_law(Acceptance(**MATCHES, step_spread=0.8, step_memory=0.7), 3, ONE),
     "pool": lookahead_law(Acceptance(**FITTED), 4, 7, 7, ONE, found_share=0.4),
 }
 
@@ -258,7 +259,7 @@ def test_lookahead_by_position_takes_rates_of_all_guesses_and_the_width_of_the_p
             {"tau": 2, "context_slope": 0.1, "context_reference": 9, "context_range": [9, 3]},
             "must not fall, got 9 to 3",
         ),
-        ({**MATCHES, "step_spread": 0.1}, "step_spread says nothing"),
+        ({**MATCHES, "context_slope": 0.1, **CONTEXT}, "context_slope says nothing"),
     ],
 )
 def test_half_stated_variation_is_refused(block, message):
@@ -270,8 +271,8 @@ def test_laws_that_do_not_know_a_variation_refuse_it():
     slope = Acceptance(tau=1.5, context_slope=0.1, **CONTEXT)
     for law, key, message in (
         (
-            lambda: ngram_law(Acceptance(tau=1.5, step_spread=0.1), 3, ONE),
-            "acceptance.step_spread",
+            lambda: ngram_law(slope, 3, ONE),
+            "acceptance.context_slope",
             "nothing about n-gram",
         ),
         (

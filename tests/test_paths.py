@@ -11,7 +11,7 @@ from models.acceptance import (
     plain_law,
     tree_law,
 )
-from models.laws import match_steps
+from models.lookup import match_steps
 from models.paths import (
     SECOND,
     STEP,

@@ -19,8 +19,6 @@ from models import acceptance_file
 
 DRAFTED = ("draft_model", "draft_model_sampled", "medusa", "lookahead", "ngram", "eagle")
 DOMAINS = ("code", "prose", "json_sql", "maths", "extract")
-TOO_EVEN = {"ngram"}
-"""Prompt lookup knows no passages: its windows differ more than the fit's, see docs/decoding.md."""
 PROMISED = 0.12
 """Mean absolute error of the mean step of a strategy in a domain."""
 
@@ -81,8 +79,7 @@ def test_over_all_domains_the_fit_holds_and_independent_steps_are_refuted(fitted
     bursty = [label for label, found in fitted.together.items() if found.is_independent.p < 0.01]
     assert set(bursty) == set(DRAFTED)
     assert not [label for label in bursty if fitted.together[label].independent.p >= 0.01]
-    refuted = {label for label, found in fitted.together.items() if found.fitted.p < 0.01}
-    assert refuted <= TOO_EVEN
+    assert not [label for label, found in fitted.together.items() if found.fitted.p < 0.01]
 
 
 def test_texts_in_fp32_are_those_of_plain_decoding():

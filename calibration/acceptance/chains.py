@@ -5,26 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from calibration.acceptance.fit import Fit, Stated
-from calibration.acceptance.likelihood import (
-    Levels,
-    Outcomes,
-    Parameters,
-    log_likelihood,
-    outcomes,
-)
+from calibration.acceptance.hidden import Levels
+from calibration.acceptance.likelihood import Outcomes, Parameters, log_likelihood, outcomes
 from calibration.acceptance.maximum import (
     LEAST_SPREAD,
     LOGIT_SD,
-    MEMORY_POWER,
     SLOPE_SD,
     SPREAD_SD,
     Maximum,
     Objective,
     maximum,
+    memory_prior,
     normal_prior,
     spread_prior,
 )
-from calibration.acceptance.nodes import passage_nodes, request_nodes
+from calibration.acceptance.nodes import passage_nodes, request_nodes, spacing_for
 from calibration.acceptance.trace import Trace
 from models.acceptance_block import SPREAD
 from models.paths import Floats
@@ -37,7 +32,7 @@ NO_PASSAGES = 0.05
 """Below this step spread the data know no passages, and their length means nothing."""
 CLEAR = 2.0
 """Standard errors from 0 at which a context slope is used."""
-_STARTS = ((0.4, 0.3), (0.4, 0.8), (1.0, 0.3), (1.0, 0.8))
+STARTS = ((0.4, 0.3), (0.4, 0.8), (1.0, 0.3), (1.0, 0.8))
 _E, _E_WEIGHTS = passage_nodes(PASSAGE_POINTS)
 
 
@@ -94,7 +89,7 @@ def _spacing(data: Outcomes, start: Floats) -> float:
     before = np.concatenate(([1.0], survival[:-1]))
     rates = survival / before
     told = float((before * rates * (1.0 - rates)).sum()) * float(data.lengths.max())
-    return float(np.clip(1.5 / np.sqrt(max(told, 1e-9)), 0.08, 0.4))
+    return spacing_for(told)
 
 
 def _posterior(data: Outcomes, levels: Levels) -> Objective:
@@ -108,7 +103,7 @@ def _posterior(data: Outcomes, levels: Levels) -> Objective:
             normal_prior(at.logits, LOGIT_SD),
             spread_prior(at.spread),
             normal_prior(vector[-3:-2], SPREAD_SD),
-            _memory_prior(at.step_memory),
+            memory_prior(at.step_memory),
             normal_prior(vector[-1:], SLOPE_SD),
         ]
         value += sum(prior for prior, _ in priors)
@@ -117,16 +112,9 @@ def _posterior(data: Outcomes, levels: Levels) -> Objective:
     return objective
 
 
-def _memory_prior(memory: float) -> tuple[float, Floats]:
-    if memory == 0.0:
-        return 0.0, np.zeros(1)
-    density = MEMORY_POWER * np.log(memory * (1.0 - memory))
-    return float(density), np.array([MEMORY_POWER * (1.0 / memory - 1.0 / (1.0 - memory))])
-
-
 def _best_start(objective: Objective, start: Floats) -> Floats:
     """The likeliest of a few short and long, weak and strong passages."""
-    tried = [np.concatenate((start[:-3], pair, (0.0,))) for pair in _STARTS]
+    tried = [np.concatenate((start[:-3], pair, (0.0,))) for pair in STARTS]
     return max(tried, key=lambda vector: objective(vector)[0])
 
 

@@ -2,49 +2,47 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from calibration.acceptance.chains import (
+    FAR_LOGIT,
+    FAR_SPREAD,
+    MEMORY_RANGE,
+    NO_PASSAGES,
+    PASSAGE_POINTS,
+    STARTS,
+)
 from calibration.acceptance.fit import Fit, Stated
+from calibration.acceptance.hidden import Levels
+from calibration.acceptance.lookup_likelihood import Tries, lookup_likelihood, tries
 from calibration.acceptance.maximum import (
     LEAST_SPREAD,
     LOGIT_SD,
+    SPREAD_SD,
+    Maximum,
     Objective,
     maximum,
+    memory_prior,
     normal_prior,
     spread_prior,
 )
-from calibration.acceptance.nodes import request_nodes
+from calibration.acceptance.nodes import passage_nodes, request_nodes, spacing_for
 from calibration.acceptance.trace import Trace
 from models.acceptance_block import SPREAD
 from models.acceptance_rows import NGRAM_STAY
+from models.lookup_passages import match_means
 from models.paths import Floats
 from models.population import NgramLogits, logit
 
-FAR_LOGIT, FAR_SPREAD = 9.0, 2.5
-_SPACING = 0.1
 _EDGE = 1e-4
-_Z, _WEIGHTS = request_nodes(_SPACING)
-
-
-class Tried(NamedTuple):
-    """How often each thing happened or not, by request: shape (n, 2 + levels).
-
-    Columns: a match after a step that was no match accepted in full, a match after one that was,
-    then each draft token of a match.
-    """
-
-    happened: Floats
-    failed: Floats
+_WITHIN = ("spread", "step_spread", "step_memory")
 
 
 def fit_lookup(trace: Trace, depth: int) -> Fit:
     """Fit the law of n-gram lookup to one domain by maximum likelihood with weak priors.
 
-    Given a request's level all it shows is independent, so the likelihood is a product; the match
-    of a request's first step is taken as given. Priors (assumptions, see ``maximum``): logits
-    normal(0, 4), spread half-normal(1) times itself.
+    Given the levels of a request and of its passages all it shows is independent, the match of its
+    first step being taken as given. Priors are those of `fit_levels`.
 
     Parameters
     ----------
@@ -54,19 +52,19 @@ def fit_lookup(trace: Trace, depth: int) -> Fit:
     depth : int
         Tokens of a match, K.
     """
-    tried = lookups(trace, depth)
-    seen = tried.happened.sum(0), (tried.happened + tried.failed).sum(0)
-    start = np.append(logit((seen[0] + 0.5) / (seen[1] + 1.0)), 0.3)
-    upper = np.array([*[FAR_LOGIT] * (start.size - 1), FAR_SPREAD])
-    lower = np.array([*[-FAR_LOGIT] * (start.size - 1), LEAST_SPREAD])
+    data = tries(trace)
+    happened, tried = data.seen()
+    rates = logit((happened + 0.5) / (tried + 1.0))
     assumed: tuple[str, ...] = ()
-    if seen[1][1] == 0:
+    if tried[1] == 0:
         assumed += ("match_stay",)
-        start[1] = lower[1] = upper[1] = float(logit([NGRAM_STAY])[0])
+        rates[1] = logit([NGRAM_STAY])[0]
     if trace.few:
-        assumed += ("spread",)
-        start[-1] = lower[-1] = upper[-1] = SPREAD
-    best = maximum(_posterior(tried), start, lower, upper)
+        assumed += _WITHIN
+        start = np.array([*rates, SPREAD, 0.0, 0.0])
+        best = _maximum(data, start, 0)
+    else:
+        best = _passages(data, rates)
 
     def state(vector: Floats) -> Stated:
         stated = _stated(vector, depth)
@@ -75,55 +73,66 @@ def fit_lookup(trace: Trace, depth: int) -> Fit:
     return Fit(best, state, independent_matches, assumed=assumed)
 
 
-def lookups(trace: Trace, depth: int) -> Tried:
-    """Count what happened in the steps of each request; levels nobody reached are left out."""
-    match = trace.drafted > 0
-    whole = match & (trace.accepted == trace.drafted)
-    later = np.ones(trace.steps, dtype=bool)
-    later[trace.offsets[:-1]] = False
-    after_whole = np.concatenate(([False], whole[:-1]))
-    asked = [later & ~after_whole, later & after_whole]
-    happened, failed = [one & match for one in asked], [one & ~match for one in asked]
-    for level in range(depth):
-        offered = match & (trace.drafted > level) & (trace.accepted >= level)
-        if level == 0 or offered.any():
-            happened.append(offered & (trace.accepted > level))
-            failed.append(offered & (trace.accepted == level))
-    by_request = [np.stack([trace.sums(one) for one in kind], 1) for kind in (happened, failed)]
-    return Tried(*by_request)
+def _passages(data: Tries, rates: Floats) -> Maximum:
+    """With passages, unless they do not show."""
+    objective = _posterior(data)
+    starts = [np.array([*rates, 0.3, *pair]) for pair in STARTS]
+    best = _maximum(data, max(starts, key=lambda vector: objective(vector)[0]), 3)
+    if best.vector[-2] >= NO_PASSAGES:
+        return best
+    return _maximum(data, np.array([*best.vector[:-2], 0.0, 0.0]), 1)
 
 
-def _posterior(tried: Tried) -> Objective:
+def _maximum(data: Tries, start: Floats, free: int) -> Maximum:
+    """With the first ``free`` of spread, step spread and memory; the rest stays put."""
+    n = start.size - 3
+    lower = np.array([*[-FAR_LOGIT] * n, LEAST_SPREAD, 0.0, MEMORY_RANGE[0]])
+    upper = np.array([*[FAR_LOGIT] * n, FAR_SPREAD, FAR_SPREAD, MEMORY_RANGE[1]])
+    held = np.arange(start.size) >= n + free
+    held[1] = data.seen()[1][1] == 0
+    lower[held] = upper[held] = start[held]
+    return maximum(_posterior(data), start, lower, upper)
+
+
+def _posterior(data: Tries) -> Objective:
+    levels = Levels(*request_nodes(_spacing(data)), *passage_nodes(PASSAGE_POINTS))
+    flat = levels._replace(e=np.zeros(1), e_weights=np.ones(1))
+
     def objective(vector: Floats) -> tuple[float, Floats]:
-        logits = vector[:-1] + vector[-1] * _Z[:, None]
-        happens, fails = -np.logaddexp(0.0, -logits), -np.logaddexp(0.0, logits)
-        joint = tried.happened @ happens.T + tried.failed @ fails.T + np.log(_WEIGHTS)
-        each = np.logaddexp.reduce(joint, axis=1)
-        levels = np.exp(joint - each[:, None])
-        by_level = levels.T @ tried.happened * np.exp(fails)
-        by_level -= levels.T @ tried.failed * np.exp(happens)
-        slope = np.append(by_level.sum(0), float(_Z @ by_level.sum(1)))
-        priors = normal_prior(vector[:-1], LOGIT_SD), spread_prior(float(vector[-1]))
-        value = float(each.sum()) + sum(prior for prior, _ in priors)
+        spread, *passages = (float(value) for value in vector[-3:])
+        value, slope = lookup_likelihood(data, vector, levels if any(passages) else flat)
+        priors = [
+            normal_prior(vector[:-3], LOGIT_SD),
+            spread_prior(spread),
+            normal_prior(vector[-2:-1], SPREAD_SD),
+            memory_prior(passages[1]),
+        ]
+        value += sum(prior for prior, _ in priors)
         return value, slope + np.concatenate([own for _, own in priors])
 
     return objective
 
 
+def _spacing(data: Tries) -> float:
+    """Fine enough for the longest request."""
+    happened, tried = data.seen()
+    told = float((happened * (tried - happened) / np.maximum(tried, 1.0)).sum())
+    return spacing_for(told * float(data.lengths.max()) / data.codes.size)
+
+
 def _stated(vector: Floats, depth: int) -> Stated:
     """Step-weighted shares of the population, as a measurement states them."""
-    spread = max(0.0, float(vector[-1]))
-    levels = np.concatenate((vector[2:-1], np.repeat(vector[-2], depth - vector[2:-1].size)))
-    rates = NgramLogits(vector[:1], vector[1:2], levels[None, :]).shifted(spread * _Z).rates()
-    steps = _WEIGHTS / (1.0 + rates.unconditional.sum(axis=1))
-    matches, full = steps * rates.match, steps * rates.full
-    survival = matches @ rates.survival / matches.sum()
-    alphas = survival / np.concatenate(([1.0], survival[:-1]))
+    logits, within = vector[:-3], np.maximum(vector[-3:], 0.0)
+    spread, step_spread, memory = (float(value) for value in within)
+    memory = min(memory, MEMORY_RANGE[1])
+    levels = np.concatenate((logits[2:], np.repeat(logits[-1], depth + 2 - logits.size)))
+    at = NgramLogits(logits[:1], logits[1:2], levels[None, :])
+    means = match_means(at, spread, step_spread, memory)
     return {
-        "match_rate": _inside(matches.sum() / steps.sum()),
-        "match_stay": _inside(full @ rates.stay / full.sum()),
-        "alpha_by_pos": alphas.tolist(),
-        "spread": spread,
+        "match_rate": _inside(means.match_rate),
+        "match_stay": _inside(means.match_stay),
+        "alpha_by_pos": means.alphas.tolist(),
+        **dict(zip(_WITHIN, (spread, step_spread, memory), strict=True)),
     }
 
 

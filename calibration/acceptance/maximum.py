@@ -90,6 +90,14 @@ def spread_prior(spread: float) -> tuple[float, Floats]:
     return float(value), np.array([1.0 / spread - spread / SPREAD_SD**2])
 
 
+def memory_prior(memory: float) -> tuple[float, Floats]:
+    """Of the step memory: log density up to a constant, and its gradient; none where it is 0."""
+    if memory == 0.0:
+        return 0.0, np.zeros(1)
+    density = MEMORY_POWER * np.log(memory * (1.0 - memory))
+    return float(density), np.array([MEMORY_POWER * (1.0 / memory - 1.0 / (1.0 - memory))])
+
+
 def normal_prior(values: Floats, sd: float) -> tuple[float, Floats]:
     """Log density up to a constant, and its gradient."""
     return -0.5 * float((values**2).sum()) / sd**2, -values / sd**2

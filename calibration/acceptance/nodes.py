@@ -22,6 +22,17 @@ def request_nodes(spacing: float) -> tuple[Floats, Floats]:
     return points, weights / weights.sum()
 
 
+def spacing_for(told: float) -> float:
+    """Spacing fine enough for a request that tells this much of its level at a spread of 1.
+
+    Parameters
+    ----------
+    told : float
+        Its Fisher information, the sum of ``p (1 - p)`` of all it tried.
+    """
+    return float(np.clip(1.5 / np.sqrt(max(told, 1e-9)), 0.08, 0.4))
+
+
 def passage_nodes(count: int) -> tuple[Floats, Floats]:
     """Gauss-Hermite points: a passage is a few steps, its level is never known closely."""
     points, weights = np.polynomial.hermite_e.hermegauss(count)

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 from models import acceptance_file, catalog
 from models.acceptance import Acceptance, Law, drafts_recorded, replay_law
 from models.engine import Engine
+from models.kv_layout import Branches
 from models.schema import Dtype, Frozen, KvDtype, ModelError
 from models.strict_yaml import Label, dotted
 from models.transformer import Transformer
@@ -107,6 +108,16 @@ class Strategy(Frozen):
     def needs_tree(self) -> bool:
         """Whether the engine must verify a tree rather than a chain."""
         return self.drafted > self.depth
+
+    @property
+    def branches(self) -> tuple[Branches, ...]:
+        """Branches of what is verified, each as long as the tree is deep; a chain is one.
+
+        A tree that is known only once it is drafted counts one path to its last level and every
+        other node as a leaf: the most a tree that reaches that level can have.
+        """
+        leaves = self.drafted - self.depth + 1 if self.needs_tree else 1
+        return (Branches(leaves, 1 + self.depth),)
 
     @property
     def modes(self) -> tuple[Strategy, ...]:

@@ -8,10 +8,11 @@ from pydantic import Field, model_validator
 
 from models.acceptance import Acceptance, Law, chain_law, tree_law
 from models.engine import Engine
+from models.kv_layout import Branches
 from models.schema import BYTES_PER_WEIGHT, Dtype, KvDtype, PositiveInt
 from models.strategies.base import DraftPass, ExtraMemory, Strategy, acceptance_or_default
 from models.transformer import Transformer
-from models.trees import Tree, TreeSpec, make_tree, tree_depth
+from models.trees import Tree, TreeSpec, make_tree, tree_depth, tree_leaves
 
 
 def eagle_layer(target: Transformer, name: str, **changes: int) -> Transformer:
@@ -72,6 +73,12 @@ class Eagle(Strategy):
     def drafted(self) -> int:
         """K, or the nodes of the tree."""
         return self.k if self.paths is None else len(self.paths)
+
+    @property
+    def branches(self) -> tuple[Branches, ...]:
+        """Leaves of the tree, each as far from the root as the deepest."""
+        leaves = 1 if self.paths is None else tree_leaves(self.paths)
+        return (Branches(leaves, 1 + self.depth),)
 
     def network(self, target: Transformer) -> Transformer:
         """The draft layer behind a projection of feature and embedding (2h -> h)."""

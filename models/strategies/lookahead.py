@@ -8,6 +8,7 @@ from pydantic import Field
 
 from models.acceptance import Acceptance, Law, lookahead_law
 from models.engine import Engine
+from models.kv_layout import Branches
 from models.schema import Fraction, PositiveInt
 from models.strategies.base import Strategy, acceptance_or_default
 
@@ -43,6 +44,15 @@ class Lookahead(Strategy):
     def needs_tree(self) -> bool:
         """Both branches need a mask of their own."""
         return True
+
+    @property
+    def branches(self) -> tuple[Branches, ...]:
+        """A branch a guess, and the window as one more.
+
+        Only a guess can be accepted, so only guesses need KV that can become the context's. What
+        the window computes is never kept: its rows share one stretch, the current token first.
+        """
+        return Branches(self.g, self.n), Branches(1, self.w * (self.n - 1))
 
     @property
     def refill_steps(self) -> int:

@@ -8,10 +8,11 @@ from pydantic import Field, model_validator
 
 from models.acceptance import Acceptance, Law, tree_law
 from models.engine import Engine
+from models.kv_layout import Branches
 from models.schema import BYTES_PER_WEIGHT, Dtype, KvDtype, PositiveInt
 from models.strategies.base import DraftPass, ExtraMemory, Strategy, acceptance_or_default
 from models.transformer import Transformer
-from models.trees import Tree, TreeSpec, make_tree, tree_depth
+from models.trees import Tree, TreeSpec, make_tree, tree_depth, tree_leaves
 
 
 class Medusa(Strategy):
@@ -56,6 +57,11 @@ class Medusa(Strategy):
     def drafted(self) -> int:
         """Nodes of the tree."""
         return len(self.paths)
+
+    @property
+    def branches(self) -> tuple[Branches, ...]:
+        """Leaves of the tree, each as far from the root as the deepest."""
+        return (Branches(tree_leaves(self.paths), 1 + self.depth),)
 
     def memory(self, target: Transformer, weights: Dtype, kv: KvDtype, tp: int) -> ExtraMemory:
         """A residual block h x h a head on every GPU, and a split LM head unless shared."""

@@ -44,6 +44,7 @@ def assumptions(document: Document) -> list[Assumption]:
         *_entries("model", "transformers", _named(scenario, "model", "transformer")),
         *_entries("draft model", "transformers", _drafts(scenario)),
         *_acceptance(document),
+        *_memory(scenario),
         *_prices(scenario),
     ]
 
@@ -125,6 +126,26 @@ def _acceptance(document: Document) -> Iterator[Assumption]:
         if numbers:
             what = f"acceptance of {row['strategy']}"
             yield Assumption(what, numbers, stated.get("basis", ""), "stated in the scenario")
+
+
+def _memory(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
+    """What no engine was measured with: cut or quantised KV, other layouts, launch overhead."""
+    stated, engine = "stated in the scenario", scenario["engine"]
+    if "int4" in _named(scenario, "model", "kv"):
+        value = "int4: read at the share of the bandwidth that fp8 reaches, scales included"
+        yield Assumption("KV cache", value, "assumed", "bytes: LMDeploy, by head and token")
+    layouts = [name for name in _named(scenario, "engine", "tree_kv") if name != "inline"]
+    if layouts:
+        value = f"{', '.join(layouts)}: memory only, steps take as long as inline"
+        yield Assumption("KV of trees", value, "assumed", stated)
+    policy = engine.get("kv_policy")
+    if policy:
+        keys = ", ".join(f"{key} {value}" for key, value in policy.items() if key != "kind")
+        value = f"{policy['kind']}: {keys}; prefix caching is off, quality_loss changes no number"
+        yield Assumption("KV policy", value, "assumed", stated)
+    if engine.get("launches"):
+        keys = ", ".join(f"{key} {value}" for key, value in engine["launches"].items())
+        yield Assumption("launch overhead", keys, "assumed", stated)
 
 
 def _prices(scenario: Mapping[str, Any]) -> Iterator[Assumption]:

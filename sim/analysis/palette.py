@@ -119,7 +119,13 @@ def part(name: str) -> str:
     return SHADES[f"part-{_PARTS[name]}"].light
 
 
-HATCHES = {"draft": "////", "kv_free": "--", "sampling": "xx", "unused": "\\\\\\\\"}
+HATCHES = {
+    "draft": "////",
+    "fetch": "....",
+    "kv_free": "--",
+    "sampling": "xx",
+    "unused": "\\\\\\\\",
+}
 """Patterns that tell neighbours apart without their colour."""
 
 _PARTS = {
@@ -132,6 +138,7 @@ _PARTS = {
     "sampling": "sampling",
     "draft": "draft",
     "host": "host",
+    "fetch": "kv",
     "other": "elementwise",
     "kv_peak_used": "lm-head",
     "kv_free": "collectives",

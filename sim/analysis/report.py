@@ -153,6 +153,10 @@ def _some(count: int) -> str:
     return str(count) if count else MISSING
 
 
+def _percent_if_any(share: float) -> str:
+    return _in_percent(share) if share else MISSING
+
+
 def _gigabytes(value: float | None) -> str:
     return number(None if value is None else value / 1e9)
 
@@ -199,6 +203,7 @@ COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
         [
             ("peak %", lambda row: _in_percent(row["kv_use_peak"])),
             ("free GB", lambda row: _gigabytes(row["kv_free_bytes"])),
+            ("unusable %", lambda row: _percent_if_any(row.get("kv_unusable", 0.0))),
         ],
     ),
     _statistics("TTFT ms", "ttft_s"),

@@ -91,7 +91,9 @@ class Intake:
     def _refused(self, prompt: Counts, output: Counts) -> NDArray[np.str_]:
         """Why a request can never be served, by its length or its blocks when alone; else empty."""
         rules = self._rules
-        blocks = -(-(prompt + output - 1 + rules.slots) // rules.block_tokens)
+        blocks = rules.kv.most(prompt, prompt + output)
+        if rules.preemption == "recompute":
+            blocks = np.maximum(blocks, rules.kv.prefilled(prompt + output - 1))
         large = np.where(blocks > rules.n_blocks, TOO_LARGE, "")
         return np.where(prompt + output > rules.max_model_len, TOO_LONG, large)
 

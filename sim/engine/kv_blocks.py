@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from sim.engine.kv_cache import BlockPool
 from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
@@ -22,24 +24,33 @@ class KvBlocks:
 
     def take(self, request: Request, kept: int) -> bool:
         """Take the blocks of a request's prompt; False if not ``kept`` ones would be left."""
-        rules, pool = self._rules, self.pool
-        blocks = -(-request.prefill_tokens // rules.block_tokens)
-        if rules.preemption == "never":
-            reach = request.prompt_tokens + request.output_tokens - 1 + rules.slots
-            blocks = max(blocks, -(-reach // rules.block_tokens))
-        nodes, users = request.nodes, self._users
-        in_use = sum(node.blocks for node in nodes if node in users) if nodes else 0
-        if blocks - in_use > pool.free - kept:
+        blocks, pool = self.needed(request), self.pool
+        if blocks - self.in_use(request) > pool.free - kept:
             return False
-        hits = self._hit_prefix(request) if nodes else 0
+        hits = self._hit_prefix(request) if request.nodes else 0
         if request.preemptions:
             hits += self._hit_own(request, hits)
         pool.take(blocks - hits)
         request.held = blocks
-        request.computed = hits * rules.block_tokens
+        request.computed = hits * self._rules.block_tokens
         if not request.preemptions:
             request.cached_tokens = request.computed
         return True
+
+    def needed(self, request: Request) -> int:
+        """Ordinary blocks it holds from its admission on, those in use by others included."""
+        rules = self._rules
+        blocks = -(-request.prefill_tokens // rules.block_tokens)
+        if rules.preemption == "never":
+            prompt = np.array([request.prompt_tokens])
+            most = rules.kv.most(prompt, prompt + request.output_tokens) - rules.kv.run
+            blocks = max(blocks, int(most[0]))
+        return blocks
+
+    def in_use(self, request: Request) -> int:
+        """Blocks of its prefix that others hold."""
+        users = self._users
+        return sum(node.blocks for node in request.nodes if node in users)
 
     def _hit_prefix(self, request: Request) -> int:
         """Join the request's prefix nodes; leading blocks of them that need no computing."""
@@ -99,6 +110,13 @@ class KvBlocks:
             self.pool.release(node.blocks - valid)
             if valid:
                 self.pool.release(valid, node)
+
+    def swap_in(self, request: Request, kept: int) -> bool:
+        """Take back what a request held; False if not ``kept`` blocks would be left."""
+        if request.held > self.pool.free - kept:
+            return False
+        self.pool.take(request.held)
+        return True
 
     def swap_out(self, request: Request) -> None:
         """Free what a request holds; its content is in host memory, and no longer shared."""

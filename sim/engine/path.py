@@ -106,7 +106,7 @@ def flat_path(paths: Paths, prompt: Counts, rules: Rules, drafted: int) -> Path:
 
 
 def block_growth(context: Counts, starts: Counts, prefilled: Counts, rules: Rules) -> Counts:
-    """KV blocks each step adds, given the context before it.
+    """KV blocks each step adds, or gives back, given the context before it.
 
     Parameters
     ----------
@@ -118,18 +118,15 @@ def block_growth(context: Counts, starts: Counts, prefilled: Counts, rules: Rule
     """
     if rules.preemption == "never":
         return np.zeros(len(context), dtype=np.int64)
-    block = rules.block_tokens
-    held = blocks_held(context, rules.slots, block)
+    kv = rules.kv
+    prompt = prefilled
+    if not kv.plain:
+        prompt = np.repeat(prefilled, np.diff(starts, append=len(context)))
+    held = kv.blocks(prompt, context)
     growth = np.empty_like(held)
     np.subtract(held[1:], held[:-1], out=growth[1:])
-    growth[starts] = held[starts] - -(-prefilled // block)
+    growth[starts] = held[starts] - kv.prefilled(prefilled)
     return growth
-
-
-def blocks_held(context: Counts, slots: int | Counts, block: int) -> Counts:
-    """KV blocks of ``block`` tokens a sequence holds in a step, given the context before it."""
-    held: Counts = (context + (slots - 1 + block - 1)) // block
-    return held
 
 
 def rest_of(path: Path, missing: int, produced_ctx: int, prefilled: int, rules: Rules) -> Path:

@@ -12,7 +12,8 @@ from sim.engine.gaps import Gaps
 from sim.engine.recorder import Recorder
 from sim.engine.request import Request
 from sim.engine.rules import Rules
-from sim.engine.scheduler import Prefill, Scheduler
+from sim.engine.run_scheduler import scheduler_of
+from sim.engine.scheduler import Prefill
 from sim.engine.step_cost import StepCost
 from sim.engine.step_rows import step_row
 from sim.engine.totals import StepTotals
@@ -69,7 +70,7 @@ class Replica:
     def _clear(self, now_s: float, decoded: int) -> None:
         """Nothing runs, waits or is cached."""
         self.batch = self._make_batch(decoded)
-        self.scheduler = Scheduler(self.rules, self.batch)
+        self.scheduler = scheduler_of(self.rules, self.batch, self.totals)
         self.now_s = self._known_s = now_s
         self.outstanding = 0
         self._idled_for: Request | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from models.kv_use import KvUse
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -18,6 +20,8 @@ class Rules:
         Unit of KV allocation, and how many there are.
     slots : int
         KV slots a decoding sequence reserves past its verified tokens.
+    kv : KvUse
+        Blocks a sequence holds in every state.
     width : int
         Query tokens of a sequence in a decode step (the largest, where the width varies).
     async_scheduling : bool
@@ -42,6 +46,7 @@ class Rules:
     block_tokens: int
     n_blocks: int
     slots: int
+    kv: KvUse
     width: int
     async_scheduling: bool
     prefix_cache: bool

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from models.mixed_modes import Chunks
 from sim.engine.batch import Batch
 from sim.engine.kv_blocks import KvBlocks
 from sim.engine.request import Request
@@ -21,13 +20,6 @@ class Prefill:
     pairs: float = 0.0
     started: list[Request] = field(default_factory=list)
     finishing: list[Request] = field(default_factory=list)
-
-
-def chunks_of(prefill: Prefill | None) -> Chunks:
-    """Prefill chunks as a step time takes them."""
-    if prefill is None:
-        return Chunks()
-    return Chunks(prefill.tokens, prefill.ctx, prefill.pairs, len(prefill.finishing))
 
 
 class Scheduler:
@@ -51,9 +43,9 @@ class Scheduler:
         Its victims that were decoding; requests whose blocks it brings back from host memory.
     """
 
-    def __init__(self, rules: Rules, batch: Batch) -> None:
+    def __init__(self, rules: Rules, batch: Batch, blocks: KvBlocks | None = None) -> None:
         self.rules, self.batch = rules, batch
-        self.blocks = KvBlocks(rules)
+        self.blocks = KvBlocks(rules) if blocks is None else blocks
         self.pool = self.blocks.pool
         self.waiting: deque[Request] = deque()
         self.running: dict[Request, None] = {}
@@ -88,13 +80,17 @@ class Scheduler:
         return prefill is None, prefill
 
     def _make_room(self, growth: int) -> None:
-        """Give the next decode step its blocks, preempting from the tail while they lack."""
+        """Give the next decode step its blocks, preempting from the tail while they lack.
+
+        Where copies of a block end, or a cache is cut, a step gives blocks back instead.
+        """
         pool = self.pool
         while growth > pool.free:
             self._preempt(next(reversed(self.running)))
             growth = self.batch.growth
         if growth < 0:
             pool.release(-growth)
+            self._blocked = False
         else:
             pool.take(growth)
 
@@ -151,9 +147,8 @@ class Scheduler:
         return self.rules.watermark_blocks if self.running or self.late else 0
 
     def _swap_in(self, request: Request) -> bool:
-        if request.held > self.pool.free - self._kept():
+        if not self.blocks.swap_in(request, self._kept()):
             return False
-        self.pool.take(request.held)
         self.swap_s += request.held * self.rules.swap_s_per_block
         self.returning.append(request)
         return True

@@ -17,12 +17,13 @@ from models.paths import uniforms_at
 from sim.engine.control import Control, Outcome
 from sim.engine.mode_log import ModeLog
 from sim.engine.modes import Modes
-from sim.engine.path import Counts, blocks_held
+from sim.engine.path import Counts
 from sim.engine.request import Request
 from sim.engine.rules import Rules
-from sim.engine.scheduler import Prefill, chunks_of
+from sim.engine.scheduler import Prefill
 from sim.engine.slot_request import SlotRequest
 from sim.engine.step_cost import StepCost
+from sim.engine.step_groups import chunks_of, groups_of
 
 ACCEPTED, DRAFTED, WIDTH, OTHER = range(4)
 _NEVER = 1 << 40
@@ -84,7 +85,8 @@ class SlotBatch:
         # Rows are touched as they are needed: what nobody uses takes no memory.
         self._latents = np.zeros((len(modes.laws), 4, most, longest + 1), dtype=np.int32)
         self._free_rows = list(range(most))[::-1]
-        self._prompt, self._produced, self._left, self._held = np.zeros((4, most), dtype=np.int64)
+        numbers = np.zeros((5, most), dtype=np.int64)
+        self._prompt, self._prefilled, self._produced, self._left, self._held = numbers
         self.steps, self._accepted, self._drafted = np.zeros((3, most), dtype=np.int64)
         self.mode, self.stream, self._refill, self._row = np.zeros((4, most), dtype=np.int64)
         self._place = np.zeros(most, dtype=np.int64)
@@ -92,7 +94,7 @@ class SlotBatch:
         self._away = np.zeros((most, len(modes.modes)), dtype=np.int64)
         self._key = np.zeros(most, dtype=np.uint64)
         self._state: list[NDArray[Any]] = [
-            *(self._prompt, self._produced, self._left, self._held, self.steps, self._accepted),
+            *(*numbers, self.steps, self._accepted),
             *(self._drafted, self.mode, self.stream, self._refill, self._row, self._place),
             *(self._missed, self._away, self._key, *control.by_slot),
         ]
@@ -126,7 +128,9 @@ class SlotBatch:
 
     def mixed_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> float:
         """Seconds of a step beside prefill chunks [s]; every mode has a ``cost`` of its own."""
-        return self.modes.time.step_s(self.groups(n), chunks_of(prefill))
+        seconds = self.modes.time.step_s(self.groups(n), chunks_of(prefill))
+        prompt, context = self._prefilled[:n], self.context()[:n]
+        return self.rules.kv.with_fetches_s(seconds, prompt, context)
 
     def parts_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> tuple[float, float]:
         """Draft and host part of such a step [s]."""
@@ -176,6 +180,7 @@ class SlotBatch:
             self._away[slot, self.modes.start] = 0
             self._control.enter(slot)
         self._prompt[slot], self._produced[slot] = request.prompt_tokens, request.produced
+        self._prefilled[slot] = request.prefill_tokens
         self._left[slot] = request.output_tokens - request.produced
         self._held[slot] = request.held
         if request.prefilled:
@@ -272,26 +277,20 @@ class SlotBatch:
         emitted = np.minimum(accepted + 1, self._left[:n])
         held = self._held[:n].copy()
         if self.rules.preemption != "never":
-            held = blocks_held(self.context(), of.slots[chosen], self.rules.block_tokens)
+            held = self.rules.kv.blocks(self._prefilled[:n], self.context(), of.slots[chosen])
         return _Step(accepted, capped, emitted, width, held)
 
     def groups(self, n: int) -> list[Group]:
-        """Sequences of the next step by mode; where none decode, the mode they will enter."""
+        """Sequences of the next step by mode, with the contexts their attention reads.
+
+        Where none decode, the mode they will enter.
+        """
         if not n:
             return [Group(self._control.entering, 0, 0, 0, 0)]
-        step, context, mode, groups = self._coming(), self.context(), self.mode[:n], []
-        for index in np.unique(mode).tolist():
-            own = mode == index
-            ctx, width = context[own], step.width[own]
-            sums = ctx.sum(), width.sum(), (ctx * width).sum()
-            group = Group(index, len(ctx), *map(int, sums))
-            network = self.modes.modes[index].network
-            if network is not None:
-                missed = self._missed[:n][own, network]
-                pairs = float((missed * (ctx - missed) + missed**2 / 2).sum())
-                group = group._replace(missed=int(missed.sum()), missed_pairs=pairs)
-            groups.append(group)
-        return groups
+        step, context = self._coming(), self.context()
+        attended = self.rules.kv.attended(self._prefilled[:n], context)
+        numbers = self.mode[:n], context, attended, step.width, self._missed[:n]
+        return groups_of(self.modes, *numbers)
 
     def check(self) -> None:
         """Assert that an idle batch holds nothing."""

@@ -26,6 +26,9 @@ class StepTotals:
     n_peak, tokens_peak : int
         Most sequences decoding, and most tokens of a step with a prefill in it, every sequence
         counted at full width.
+    unusable_s : float
+        KV blocks that are free but in no stretch a sequence's branches fit into, integrated over
+        all steps; 0 where blocks need not be adjacent.
     surplus : int
         Tokens accepted beyond the end of a request.
     first_tokens, resumed, preemptions : int
@@ -44,6 +47,7 @@ class StepTotals:
     blocks_peak: int = 0
     n_peak: int = 0
     tokens_peak: int = 0
+    unusable_s: float = 0.0
     surplus: int = 0
     first_tokens: int = 0
     resumed: int = 0

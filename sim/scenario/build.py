@@ -10,11 +10,17 @@ from models.engine import Engine
 from models.hardware import Accelerator
 from models.kernel_table import KernelTable
 from models.kernels import Backend, Kernels
+from models.kv_layout import TreeKv
 from models.kv_memory import KvBudget, kv_budget
+from models.kv_policy import AnyPolicy
+from models.kv_use import KvUse, kv_use
+from models.launches import NO_LAUNCHES, Launches
+from models.laws import Law
 from models.profile import Profile
 from models.residuals import Residuals
 from models.schema import Basis, Dtype, KvDtype, ModelError
 from models.strategies import Strategy
+from models.thinning import ThinnedLaw
 from models.transformer import Transformer
 from sim.scenario.checks import (
     blame,
@@ -56,6 +62,8 @@ class Deployment:
         Most tokens a step, and of prompt and output together.
     router, router_refresh_s, queue_limit, client, failures
         What surrounds the engines, as in the scenario.
+    tree_kv, kv_policy, launches
+        KV of trees, what is kept of contexts, and launch overhead, as in the scenario.
     top_p : bool
         Top-p sampling is on.
     price_per_gpu_hour : float
@@ -80,6 +88,9 @@ class Deployment:
     max_num_seqs_given: bool
     max_num_batched_tokens: int
     max_model_len: int
+    tree_kv: TreeKv
+    kv_policy: AnyPolicy | None
+    launches: Launches
     router: RouterPolicy
     router_refresh_s: float
     queue_limit: int | None
@@ -101,6 +112,12 @@ class Deployment:
             seqs = min(seqs, self.engine.max_num_seqs_speculative)
         return min(seqs, self.max_num_batched_tokens // strategy.verify_tokens)
 
+    @property
+    def beyond_engine(self) -> bool:
+        """Whether it asks for what no engine version was measured with."""
+        measured = self.kv != "int4" or "int4" in self.profile.attention
+        return bool(self.kv_policy or self.launches != NO_LAUNCHES or not measured)
+
     def shown(self, scenario: Scenario) -> dict[str, Any]:
         """The scenario as plain data, with the GPU, and the GPUs and replicas it comes to."""
         data = plain(scenario)
@@ -119,6 +136,17 @@ class Deployment:
             self.kernel_backend,
             engine=self.engine,
         )
+
+    def kv_use(self, strategy: Strategy) -> KvUse:
+        """KV blocks its sequences hold, and what they read and fetch."""
+        extra = strategy.memory(self.target, self.weights, self.kv, self.tp).kv_bytes_per_token
+        size = self.target.kv_bytes_per_token(self.kv, self.tp) + extra
+        return kv_use(self.engine, strategy, self.tree_kv, self.kv_policy, size)
+
+    def thinned(self, law: Law, domains: tuple[str, ...]) -> Law:
+        """A law of acceptance with the loss that the scenario states for its KV policy."""
+        loss = self.kv_policy.acceptance_loss if self.kv_policy else 0.0
+        return ThinnedLaw.of(law, loss, len(domains))
 
     def kv_budget(self, strategy: Strategy) -> KvBudget:
         """KV blocks left beside this strategy; ModelError if there is none."""
@@ -180,6 +208,9 @@ def build(scenario: Scenario) -> Deployment:
         max_num_seqs_given=asked.max_num_seqs is not None,
         max_num_batched_tokens=asked.max_num_batched_tokens or engine.max_num_batched_tokens[size],
         max_model_len=_max_model_len(scenario, target),
+        tree_kv=asked.tree_kv,
+        kv_policy=asked.kv_policy,
+        launches=asked.launches or NO_LAUNCHES,
         router=asked.router,
         router_refresh_s=asked.router_refresh_s,
         queue_limit=asked.queue_limit,

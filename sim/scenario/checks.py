@@ -52,7 +52,9 @@ def check_split(
     """
     with blame("model.weights"):
         _check_compute(model.weights, accelerator, profile)
-    if model.kv not in profile.attention:
+    if model.kv not in profile.attention and not (
+        model.kv == "int4" and "fp8" in profile.attention
+    ):
         have = ", ".join(profile.attention)
         raise ModelError(
             f"profile {profile.name} has attention constants for {have}, got '{model.kv}'",

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from models.kernels import Backend
+from models.kv_layout import TreeKv
+from models.kv_policy import KvPolicy
+from models.launches import Launches
 from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
@@ -76,7 +79,11 @@ class Model(Frozen):
         description="Catalogue name, or a Hugging Face config.json (path relative to this file)."
     )
     weights: Dtype = Field(default="bf16", description="Type of the weights.")
-    kv: KvDtype = Field(default="bf16", description="Type of the KV cache.")
+    kv: KvDtype = Field(
+        default="bf16",
+        description="Type of the KV cache; int4 is read at the rate of fp8 where it was not "
+        "measured, which is assumed.",
+    )
     tp: int = Field(default=1, ge=1, le=1024, description="Tensor-parallel GPUs a replica.")
     replicas: int | None = Field(
         default=None,
@@ -102,6 +109,21 @@ class EngineChoice(Frozen):
     )
     gpu_memory_utilization: Fraction = Field(
         default=0.9, description="Share of GPU memory the engine may use."
+    )
+    tree_kv: TreeKv = Field(
+        default="inline",
+        description="Where the KV of a verified tree goes: slots behind the context (inline), a "
+        "copy of the last block for every branch (copy_on_write), or one stretch of adjacent "
+        "blocks a sequence (contiguous). Chains are inline.",
+    )
+    kv_policy: KvPolicy | None = Field(
+        default=None,
+        description="What is kept of each context's KV on the GPU; default all of it. Switches "
+        "prefix caching off.",
+    )
+    launches: Launches | None = Field(
+        default=None,
+        description="Launch overhead of the engine's mode, on top of its constants; default none.",
     )
     constants: dict[Label, HostConstant] = Field(
         default={},

@@ -30,7 +30,7 @@ model:
   tp: {tp:<27} # tensor-parallel GPUs a replica
   # replicas: 1                   # copies behind the router; default as many as the GPUs hold
   # weights: bf16                 # bf16, fp8, int8, int4
-  # kv: bf16                      # bf16, fp8
+  # kv: bf16                      # bf16, fp8, int4
 
 engine:
   name: vllm_0.15                 # speccast catalog engines
@@ -38,6 +38,13 @@ engine:
   # max_num_batched_tokens: 8192  # most tokens a step; default the engine's
   # max_model_len: 32768          # longest prompt plus output; default the model's, at most this
   # gpu_memory_utilization: 0.9
+  # tree_kv: inline               # copy_on_write, contiguous: where branches of a tree keep KV
+  # kv_policy: {{kind: streaming_llm, sinks: 4, window: 2000, acceptance_loss: 0.02,
+  #             quality_loss: 0.05}}  # both losses are yours to state; or one of
+  # kv_policy: {{kind: snapkv, budget_tokens: 1024, acceptance_loss: 0, quality_loss: 0}}
+  # kv_policy: {{kind: offload, hot_tokens: 2048, gb_per_s: 50, latency_us: 20, overlap: true,
+  #             acceptance_loss: 0, quality_loss: 0}}
+  # launches: {{per_step_us: 1400, per_pass_us: 100, plain: true}}  # overhead of the engine's mode
   # constants: {{host_plain.per_step_us: 600}}  # host constants of your own, by name
   # router: least_outstanding     # round_robin, power_of_two, prefix_affinity, shared_queue
   # router_refresh_s: 0           # how old the loads may be that it knows; 0: exact
