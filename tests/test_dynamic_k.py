@@ -12,6 +12,7 @@ from models.mixed_modes import Chunks, Group
 from models.strategies.dynamic_k import Goodput, Schedule
 from sim.engine.control import Outcome
 from sim.engine.control.dynamic_k import ByGoodput, BySchedule
+from sim.engine.control.foresight import ByProxy
 from sim.engine.mode_log import ModeLog
 from tests.switching import EAGLE, PLAIN, Served, chain, dynamic, gate, scheduled, serve
 
@@ -153,6 +154,22 @@ def test_a_perfect_signal_is_never_worse_than_the_best_fixed_k(
     assert rates[0] >= 0.995 * max(fixed)
     assert rates[0] > rates[1] > rates[2]
     assert rates[2] <= max(fixed)
+
+
+def test_what_a_step_has_to_beat_is_priced_beside_no_prefill() -> None:
+    """A second of prompts in a step changes no choice after it."""
+    batch = priced([1.0, 1.5, 2.0, 2.5], n=2)
+    batch.context = lambda: np.array([100, 200])
+    batch.reading = lambda k, power: np.array([3, 0])
+    chosen = []
+    for seconds in (2.5, 1000.0):
+        control = ByProxy(3, 1.0)
+        mode, limit = control.choose(batch)
+        counts = np.array([3, 0])
+        assert limit is not None
+        control.observe(batch, Outcome(mode, counts, mode, limit), seconds, seconds)
+        chosen.append(control._rate.per_s)
+    assert chosen[0] == chosen[1] > 0
 
 
 # The oracle

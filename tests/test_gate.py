@@ -122,14 +122,14 @@ def test_a_probe_comes_after_so_many_steps_of_the_fallback_and_lasts_its_own() -
 
 def test_it_opens_at_the_end_of_a_probe_that_fills_the_window_and_reads_enough() -> None:
     back = {"kind": "probe", "every_steps": 3, "steps": 2, "window_tokens": 4}
-    keys = {"leave_below": 0.3, "return_above": 0.5, "return": back}
+    keys = {"leave_below": 0.3, "return_above": 0.75, "return": back}
     steps = Steps(**keys)
     steps.run(*[0] * 10)
     assert steps.run(*[3] * 8) == [FALLBACK] * 3 + [PRIMARY] * 5
     assert steps.switches[1] == Switch(15.0, 0, FALLBACK, PRIMARY, 0.75)
     poor = Steps(**keys)
-    poor.run(*[0] * 10, *[1] * 100)
-    assert len(poor.switches) == 1  # 0.25 at each probe: not enough to return
+    poor.run(*[0] * 10, *[2] * 100)
+    assert len(poor.switches) == 1  # 0.5 at each probe: not enough to return
 
 
 def test_the_window_begins_anew_after_a_switch() -> None:

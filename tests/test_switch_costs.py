@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -163,6 +164,17 @@ def test_groups_share_the_target_pass_and_draft_one_after_another(engine: str) -
     assert mixed.step_s(groups, Chunks()) == pytest.approx(target + drafts + host, rel=1e-12)
     assert mixed.draft_s(groups, Chunks()) == pytest.approx(drafts, rel=1e-12)
     assert mixed.host_s(groups, Chunks()) == host
+
+
+def test_the_target_pass_is_priced_by_the_widest_mode_present() -> None:
+    def wide(width: int, seconds: float) -> Any:
+        return SimpleNamespace(
+            width=width, mixed=lambda *_: seconds, draft_s=lambda *_: 0.0, host_s=lambda *_: 0.0
+        )
+
+    mixed = MixedModes([wide(4, 5.0), wide(64, 3.0), wide(1, 9.0)], 0)
+    assert mixed.step_s([GROUP, Group(2, 2, 700, 2, 700)], Chunks()) == 5.0
+    assert mixed.step_s([GROUP, Group(1, 2, 700, 128, 700)], Chunks()) == 3.0
 
 
 def test_prompts_are_computed_by_the_draft_of_the_first_mode() -> None:
