@@ -12,7 +12,7 @@ EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
 RECORD    := tests/measured/decoding
 CALIBRATE := $(EXTRAS_BIN)/python -m sim calibrate
 
-.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page clean
+.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page audit clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -58,6 +58,9 @@ decoding-record: $(EXTRAS)/.installed  ## decode by every strategy on this CPU, 
 
 decoding-page: $(VENV)/.installed  ## tables and pictures of docs/decoding.md, from that record
 	PYTHONPATH=. $(BIN)/python tests/decoding_page.py
+
+audit: $(VENV)/.installed  ## docs/audit.md and its pictures: published claims against the model
+	PYTHONPATH=. $(BIN)/python tests/audit_page.py
 
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py

@@ -143,9 +143,10 @@ def break_even_tau(
     -------
     float or None
         At least 1, since no strategy emits less than a token a step. None for plain decoding,
-        where a run decoded nothing, and where no tau is enough.
+        where a run decoded nothing, where no tau is enough, and where sequences switch: what they
+        emit then follows what they do.
     """
-    if not setup.strategy.drafted or own is None or at is None:
+    if not setup.strategy.drafted or setup.strategy.switches or own is None or at is None:
         return None
     n = max(1, min(round(at.n), setup.rules.max_num_seqs))
     tokens = max(at.output - 1, 1.0)

@@ -29,6 +29,10 @@ class Tables(Protocol):
         """Take the time bins of a run."""
         ...
 
+    def add_modes(self, modes: RunTable, switches: RunTable) -> None:
+        """Take the modes and switches of a run whose sequences switch between modes."""
+        ...
+
     def add_requests(self, run: RunTable) -> None:
         """Take the requests of a run, which ends it."""
         ...
@@ -42,6 +46,8 @@ class KeptTables:
         self.requests: list[RunTable] = []
         self.steps: list[RunTable] = []
         self.timelines: list[RunTable] = []
+        self.modes: list[RunTable] = []
+        self.switches: list[RunTable] = []
         self._parts: list[Columns] = []
 
     def add_steps(self, run: RunTable) -> None:
@@ -51,6 +57,11 @@ class KeptTables:
     def add_timeline(self, run: RunTable) -> None:
         """Keep the time bins of a run."""
         self.timelines.append(run)
+
+    def add_modes(self, modes: RunTable, switches: RunTable) -> None:
+        """Keep the modes of a run over time, and its switches."""
+        self.modes.append(modes)
+        self.switches.append(switches)
 
     def add_requests(self, run: RunTable) -> None:
         """Keep the requests of a run, and its steps as one table."""
@@ -86,10 +97,18 @@ class Collector:
 
         return hand_over if takers else None
 
-    def end(self, run: RunTable, requests: Columns, timeline: Columns | None = None) -> None:
-        """Hand over what is known of ``run`` at its end."""
+    def end(
+        self,
+        run: RunTable,
+        requests: Columns,
+        timeline: Columns | None = None,
+        modes: tuple[Columns, Columns] | None = None,
+    ) -> None:
+        """Hand over what is known of ``run`` at its end; modes come with the switches of them."""
         self.finished += int(np.equal(requests["status"], Status.FINISHED).sum())
         for taker in self.takers:
             if timeline is not None:
                 taker.add_timeline(run._replace(columns=timeline))
+            if modes is not None:
+                taker.add_modes(*(run._replace(columns=columns) for columns in modes))
             taker.add_requests(run._replace(columns=requests))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from models.strategies import Strategy
+from models.strategies.oracle import Oracle
 from sim.band import Scale, interval, with_prefill, with_request
 from sim.setup import Setup
 
@@ -83,3 +85,45 @@ def _moved(
         return value, fast, slow
     shift = value / middle
     return value, fast and fast * shift, slow and slow * shift
+
+
+def add_regret(rows: Mapping[int, dict[str, Any]], strategies: Sequence[Strategy]) -> None:
+    """Add to every row of a point what it loses to the first oracle of the scenario, if any.
+
+    Parameters
+    ----------
+    rows : mapping
+        Rows that are complete, by index of their strategy.
+    strategies : sequence of Strategy
+    """
+    oracles = [i for i, strategy in enumerate(strategies) if isinstance(strategy, Oracle)]
+    if not oracles or oracles[0] not in rows:
+        return
+    for row in rows.values():
+        row["regret"] = regret(row, rows[oracles[0]])
+
+
+def regret(row: Row, oracle: Row) -> dict[str, float | None] | None:
+    """What a row loses to an oracle at the same load; None where either is saturated.
+
+    Returns
+    -------
+    dict or None
+        ``tok_per_s``: share of the oracle's tokens a second it lacks, ``1 - own / oracle``, in a
+        closed loop; in an open one, where both emit what is asked of them, None. ``tpot_mean``
+        and ``tpot_p95``: time per token beyond the oracle's, ``own / oracle - 1``. Below 0 where
+        it does better: an oracle knows its own modes only, and looks at the mean rate.
+    """
+    if row["saturated"] or oracle["saturated"]:
+        return None
+    closed = row["offered_req_per_s"] is None
+    mine, best = row["tok_per_s_per_gpu"], oracle["tok_per_s_per_gpu"]
+    return {
+        "tok_per_s": 1 - (mine or 0.0) / best if closed and best else None,
+        **{f"tpot_{name}": _beyond(row, oracle, name) for name in ("mean", "p95")},
+    }
+
+
+def _beyond(row: Row, oracle: Row, statistic: str) -> float | None:
+    mine, best = row["tpot_s"][statistic], oracle["tpot_s"][statistic]
+    return mine / best - 1 if mine and best else None

@@ -19,7 +19,7 @@ from sim.analysis.verdict import verdict
 from sim.band import step_scale
 from sim.break_even import Operating, break_even_tau, operating_point
 from sim.collect import Collector, KeptTables, Tables
-from sim.compare import Ends, bands, speedup
+from sim.compare import Ends, add_regret, bands, speedup
 from sim.document import Row, document_of
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import simulate
@@ -33,6 +33,7 @@ from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import generate, request_count
 from sim.setup import Setup, prepare
+from sim.switching import Modes, mode_row, mode_tables
 from sim.tables import Columns, RunTable
 
 
@@ -44,14 +45,17 @@ class Result:
     ----------
     document : dict
         The JSON document of ``speccast run --json``.
-    requests, steps, timelines : list of RunTable
-        Tables of every run; steps only where they were asked for.
+    requests, steps, timelines, modes, switches : list of RunTable
+        Tables of every run; steps only where they were asked for, modes and switches of
+        strategies that switch.
     """
 
     document: dict[str, Any]
     requests: list[RunTable] = field(default_factory=list)
     steps: list[RunTable] = field(default_factory=list)
     timelines: list[RunTable] = field(default_factory=list)
+    modes: list[RunTable] = field(default_factory=list)
+    switches: list[RunTable] = field(default_factory=list)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -122,9 +126,12 @@ def run(
         if not collector.finished:
             raise
         interrupted = True
+    for point, at_point in zip(points, made[1:], strict=False):
+        add_regret(at_point, point.scenario.strategies)
     complete = [at_point[index] for at_point in made for index in sorted(at_point)]
     document = document_of(scenario_file, complete, interrupted)
-    result = Result(document, kept.requests, kept.steps, kept.timelines)
+    tables_kept = kept.requests, kept.steps, kept.timelines, kept.modes, kept.switches
+    result = Result(document, *tables_kept)
     if interrupted:
         raise Interrupted(result)
     return result
@@ -224,7 +231,7 @@ def _serve(
 ) -> Served:
     scenario, name = point.scenario, setup.strategy.name
     plan, seed = setup.plan(scale), scenario.run.seed
-    recorders, runs = [], []
+    recorders, runs, modes = [], [], list[Modes]()
     for replication, requests in enumerate(workloads):
         names = requests.stream_names, requests.domain_names
         ran = RunTable(point.values, name, replication, {}, *names)
@@ -240,7 +247,10 @@ def _serve(
         progress.advance(len(requests))
         recorders.append(recorder)
         runs.append(request_columns(recorder, requests))
-        collector.end(ran, runs[-1], timeline_columns(recorder, setup.budget.n_blocks))
+        switching = mode_tables(recorder, setup.strategy)
+        modes += [switching] if switching else []
+        timeline = timeline_columns(recorder, setup.budget.n_blocks)
+        collector.end(ran, runs[-1], timeline, switching)
         if recorder.interrupted:
             raise KeyboardInterrupt
     row = measure(
@@ -255,6 +265,7 @@ def _serve(
         stationary=scenario.workload.stationary,
         window_s=scenario.run.window_s,
     )
+    row |= mode_row(setup.strategy, recorders, modes, runs, workloads[0].stream_names)
     return Served(runs, recorders, row)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from models.schema import ModelError
 from sim.band import step_scale
+from sim.engine.modes import Mode
 from sim.outside import Reach, kernel_sources, outside
 from sim.resources import fetching
 from sim.scenario.arrivals import ClosedLoop
@@ -121,17 +122,28 @@ def _largest_batch(setup: Setup, context: int) -> int:
     return min(rules.max_num_seqs, rules.n_blocks // blocks)
 
 
+def _start(setup: Setup) -> Mode | None:
+    """Mode sequences start in; None where they do not switch."""
+    modes = setup.modes
+    return modes.modes[modes.start] if setup.strategy.switches and modes is not None else None
+
+
 def mean_width(setup: Setup) -> float:
-    """Query tokens of a sequence, averaged over the steps of many requests."""
+    """Query tokens of a sequence, averaged over the steps of many requests.
+
+    Where sequences switch, of the mode they start in.
+    """
+    start = _start(setup)
+    width = setup.rules.width if start is None else start.width
     if not setup.strategy.varies_width(setup.deployment.engine):
-        return setup.rules.width
+        return width
     ids = np.arange(SAMPLE)
     paths = setup.law.paths(0, ids, np.full(SAMPLE, 250), np.zeros(SAMPLE, dtype=np.int64))
-    return float(paths.width.mean()) if paths.width is not None else setup.rules.width
+    return float(paths.width.mean()) if paths.width is not None else width
 
 
 def _row(setup: Setup, at: Point) -> dict[str, Any]:
-    deployment, tau = setup.deployment, setup.law.tau
+    deployment, tau, start = setup.deployment, setup.law.tau, _start(setup)
     n, kv, width = at.batch, setup.rules.kv, mean_width(setup)
     query, prompt = round(n * width), np.array([at.context])
     n_ctx = n * int(kv.attended(prompt, prompt)[0])
@@ -150,6 +162,7 @@ def _row(setup: Setup, at: Point) -> dict[str, Any]:
     return {
         "strategy": setup.strategy.name,
         "hypothetical": setup.hypothetical,
+        **({} if start is None else {"mode": start.name}),
         "t_step_s": seconds,
         "components": components,
         "tau": tau,

@@ -14,14 +14,34 @@ import pyarrow as pa
 from models.strict_yaml import InputError
 from sim.interrupts import held
 from sim.manifest import manifest
+from sim.scenario.load import ScenarioFile
 from sim.staging import obstacle, staged
-from sim.tables import REQUESTS, STEPS, TIMELINE, ParquetFile, RunTable, read_runs, run_to_arrow
+from sim.tables import (
+    MODES,
+    REQUESTS,
+    STEPS,
+    SWITCHES,
+    TIMELINE,
+    ParquetFile,
+    RunTable,
+    read_runs,
+    run_to_arrow,
+)
 
 TABLES = {"requests.parquet": REQUESTS, "steps.parquet": STEPS, "timeline.parquet": TIMELINE}
+SWITCHING = {"modes.parquet": MODES, "switches.parquet": SWITCHES}
+"""Tables written only where a strategy switches between modes."""
 FILES = ("scenario.yaml", *TABLES, "summary.json", "manifest.json", "report.html")
 PICTURES = "figures"
 
 Before = Callable[[str], Iterable[tuple[RunTable, pa.Table]]]
+
+
+def tables_of(scenario: ScenarioFile) -> dict[str, pa.Schema]:
+    """Schema of each table a scenario leaves, by name of its file."""
+    strategies = (each for point in scenario.points for each in point.scenario.strategies)
+    switching = any(strategy.switches for strategy in strategies)
+    return {**TABLES, **(SWITCHING if switching else {})}
 
 
 def check_folder(folder: str, scenario: Path) -> Path:
@@ -41,7 +61,9 @@ def check_folder(folder: str, scenario: Path) -> Path:
         be written is the input or no regular file.
     """
     path = Path(folder)
-    problem = "needs a folder, got ''" if not folder else obstacle(path, FILES, scenario)
+    problem = (
+        "needs a folder, got ''" if not folder else obstacle(path, (*FILES, *SWITCHING), scenario)
+    )
     problem = problem or _obstacle_to_pictures(path / PICTURES)
     if problem is not None:
         raise InputError(folder, None, "--out", problem)
@@ -71,6 +93,8 @@ class OutputFolder:
         The resolved scenario as YAML.
     before : callable, optional
         Gives, by name of a file, the tables it is to begin with, and the run of each.
+    tables : mapping, optional
+        Schema of each table to write, by name of its file.
 
     Raises
     ------
@@ -80,9 +104,15 @@ class OutputFolder:
 
     takes_steps = True
 
-    def __init__(self, path: Path, scenario: str, before: Before = lambda _: ()) -> None:
-        self.path, self._scenario, self._before = path, scenario, before
-        self._runs: dict[str, list[RunTable]] = {name: [] for name in TABLES}
+    def __init__(
+        self,
+        path: Path,
+        scenario: str,
+        before: Before = lambda _: (),
+        tables: Mapping[str, pa.Schema] = TABLES,
+    ) -> None:
+        self.path, self._scenario, self._before, self._schemas = path, scenario, before, tables
+        self._runs: dict[str, list[RunTable]] = {name: [] for name in tables}
 
     def __enter__(self) -> OutputFolder:
         with contextlib.ExitStack() as stack:
@@ -90,9 +120,9 @@ class OutputFolder:
             self._files = stack.enter_context(contextlib.ExitStack())
             self._tables = {
                 name: self._files.enter_context(ParquetFile(self._staging / name, schema))
-                for name, schema in TABLES.items()
+                for name, schema in self._schemas.items()
             }
-            for name in TABLES:
+            for name in self._schemas:
                 for run, table in self._before(name):
                     self._append(name, run, table)
             self._stack = stack.pop_all()
@@ -106,12 +136,17 @@ class OutputFolder:
         """Write the time bins of a run."""
         self._write("timeline.parquet", run)
 
+    def add_modes(self, modes: RunTable, switches: RunTable) -> None:
+        """Write the modes of a run over time, and its switches."""
+        self._write("modes.parquet", modes)
+        self._write("switches.parquet", switches)
+
     def add_requests(self, run: RunTable) -> None:
         """Write the requests of a run."""
         self._write("requests.parquet", run)
 
     def _write(self, name: str, run: RunTable) -> None:
-        table = run_to_arrow(TABLES[name], run)
+        table = run_to_arrow(self._schemas[name], run)
         if table.num_rows:
             self._append(name, run._replace(columns={}), table)
 
@@ -125,8 +160,11 @@ class OutputFolder:
         Parameters
         ----------
         name : str
-            ``requests.parquet`` or ``timeline.parquet``, whose tables come one a run.
+            One of the tables that come one a run: not ``steps.parquet``. Nothing comes of a table
+            this folder does not hold.
         """
+        if name not in self._runs:
+            return iter(())
         self._files.close()
         return read_runs(self._staging / name, self._runs[name])
 
@@ -144,10 +182,14 @@ class OutputFolder:
         (self._staging / "scenario.yaml").write_text(self._scenario, "utf-8")
         (self._staging / "summary.json").write_text(to_json(document), "utf-8")
         (self._staging / "manifest.json").write_text(to_json(manifest(document)), "utf-8")
-        requests, timelines = self.written("requests.parquet"), self.written("timeline.parquet")
-        write_report(self._staging, document, requests, timelines)
+        read = ("requests", "timeline", "modes", "switches")
+        written = [self.written(f"{name}.parquet") for name in read]
+        write_report(self._staging, document, *written)
         with held():
-            for name in FILES:
+            if (self.path / "summary.json").is_file():
+                for name in SWITCHING:
+                    (self.path / name).unlink(missing_ok=True)
+            for name in dict.fromkeys((*FILES, *self._schemas)):
                 (self._staging / name).replace(self.path / name)
             _replace_pictures(self._staging / PICTURES, self.path / PICTURES)
 

@@ -15,7 +15,7 @@ from sim.analysis import describe
 from sim.analysis.metrics import Window
 from sim.analysis.perfetto import Event, RunTrace
 from sim.interrupts import held
-from sim.output import FILES
+from sim.output import FILES, SWITCHING
 from sim.staging import obstacle, staged
 from sim.tables import Columns, RunTable
 
@@ -56,7 +56,7 @@ def check_trace(file: str, scenario: Path, folder: Path | None) -> Path:
     """
     path = Path(file)
     problem = "needs a file, got ''" if not file else obstacle(path.parent, [path.name], scenario)
-    taken = [] if folder is None else [(folder / name).resolve() for name in FILES]
+    taken = [] if folder is None else [(folder / name).resolve() for name in (*FILES, *SWITCHING)]
     if problem is None and path.resolve() in taken:
         problem = "is one of the files of --out"
     if problem is not None:
@@ -106,6 +106,9 @@ class PerfettoFile:
 
     def add_timeline(self, run: RunTable) -> None:
         """Leave the time bins out: counters show every step."""
+
+    def add_modes(self, modes: RunTable, switches: RunTable) -> None:
+        """Leave the modes out."""
 
     def add_requests(self, run: RunTable) -> None:
         """Write the requests of a run, and its name."""

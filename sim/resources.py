@@ -61,14 +61,16 @@ def _stated(setup: Setup) -> dict[str, float]:
 
 
 def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:
-    """One decode step where the strategy ran on average, by component; None if it never decoded.
+    """One decode step where the strategy ran on average, by component.
+
+    None if it never decoded, and where sequences switch: no step then stands for all.
 
     Returns
     -------
     dict or None
         ``components`` (name to seconds), ``batch`` (sequences), ``context`` (tokens of each).
     """
-    if at is None:
+    if at is None or setup.strategy.switches:
         return None
     (n, query_tokens), context = _usual(setup, at), round(at.context)
     components = setup.step_time.breakdown(n, n * context, query_tokens)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from models.strict_yaml import InputError
 from sim.manifest import manifest
-from sim.output import FILES, TABLES
+from sim.output import FILES, tables_of
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import ScenarioFile
 from sim.tables import RunTable, run_names
@@ -76,7 +76,8 @@ def complete_points(folder: Path, scenario: ScenarioFile) -> Earlier:
         If the folder holds the result of another scenario, of another version of speccast, Python
         or numpy, or of catalogue entries or files that have changed since, or a broken one.
     """
-    if not all((folder / name).is_file() for name in FILES):
+    tables = tables_of(scenario)
+    if not all((folder / name).is_file() for name in (*FILES, *tables)):
         return NOTHING
     if (folder / "scenario.yaml").read_text("utf-8") != resolved_yaml(scenario.resolved):
         raise InputError(str(folder), None, "--resume", "holds the result of another scenario")
@@ -84,7 +85,7 @@ def complete_points(folder: Path, scenario: ScenarioFile) -> Earlier:
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
         made_with = json.loads((folder / "manifest.json").read_text("utf-8"))
         same = made_with == manifest(summary)
-        for name in TABLES:
+        for name in tables:
             pq.read_metadata(folder / name)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(str(folder), None, "--resume", f"holds no result: {error}") from None

@@ -141,9 +141,10 @@ def modes_of(strategy: Strategy, times: Sequence[StepTime], domains: tuple[str, 
         place = min(len(modes), len(loaded) - 1)
         passes = mode.draft_passes(deployed.target, engine, deployed.weights, deployed.tp)
         fills = not oracle and any(one.covers_prefill for one in passes)
+        taken = any(one.name == mode.name for one in modes)
         modes.append(
             Mode(
-                mode.name,
+                f"{mode.name} ({len(modes) + 1})" if taken else mode.name,
                 law=place,
                 levels=mode.depth,
                 drafted=mode.drafted,

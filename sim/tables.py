@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -18,22 +17,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sim.table_schemas import (
+    ACCEPTANCE,
+    COUNT,
+    MODES,
+    NUMBER,
+    REQUESTS,
+    SECONDS,
+    STATUS_NAMES,
+    STEPS,
+    SWITCHES,
+    TEXT,
+    TIMELINE,
+    Status,
+    field,
+)
+
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
-
-TEXT = pa.dictionary(pa.int32(), pa.string())
-COUNT = pa.int64()
-SECONDS = NUMBER = pa.float64()
-
-
-class Status(IntEnum):
-    """How a request ended; the lower-case name stands in the table."""
-
-    FINISHED = 0
-    REJECTED = 1
-    UNFINISHED = 2
-    TIMED_OUT = 3
-    FAILED = 4
 
 
 class RunTable(NamedTuple):
@@ -64,94 +65,6 @@ class RunTable(NamedTuple):
     def names(self) -> dict[str, tuple[str, ...]]:
         """What codes stand for, by column."""
         return {"stream": self.stream_names, "domain": self.domain_names}
-
-
-STATUS_NAMES = tuple(status.name.lower() for status in Status)
-
-
-def field(name: str, kind: pa.DataType, unit: str, about: str) -> pa.Field:
-    """Describe one column of a schema: no nulls, its unit and meaning as metadata."""
-    return pa.field(name, kind, nullable=False, metadata={"unit": unit, "about": about})
-
-
-_RUN = (
-    field("strategy", TEXT, "", "label of the strategy"),
-    field("point", TEXT, "", "values of the varied keys, empty without a grid"),
-    field("replication", COUNT, "", "0, 1, ...: the random streams used"),
-)
-
-REQUESTS = pa.schema(
-    [
-        field("id", COUNT, "", "sessions in order of arrival, all turns of one together"),
-        field("session", COUNT, "", "id of the first request of its session; often its own"),
-        field("stream", TEXT, "", "name of the traffic stream"),
-        field("domain", TEXT, "", "kind of text, as of its arrival"),
-        *_RUN,
-        field("replica", COUNT, "", "engine replica that served it"),
-        field("status", TEXT, "", " | ".join(STATUS_NAMES)),
-        field("arrival_s", SECONDS, "s", "request sent by the client"),
-        field("schedule_s", SECONDS, "s", "start of the step with its first prefill tokens"),
-        field("first_token_s", SECONDS, "s", "end of the step that emitted the first token"),
-        field("finish_s", SECONDS, "s", "end of the step that emitted the last token"),
-        field("prompt_tokens", COUNT, "token", "prompt length"),
-        field("cached_tokens", COUNT, "token", "prompt tokens found in the prefix cache"),
-        field("output_tokens", COUNT, "token", "tokens to emit, the first one included"),
-        field("n_steps", COUNT, "step", "decode steps it took part in"),
-        field("drafted", COUNT, "token", "draft tokens verified for it"),
-        field("accepted", COUNT, "token", "draft tokens accepted, before the cut at the end"),
-        field("preemptions", COUNT, "", "times it was moved back from running to waiting"),
-        field("attempts", COUNT, "", "times it was sent, 1 without retries"),
-        field("discarded_tokens", COUNT, "token", "emitted to attempts that came to nothing"),
-    ]
-)
-
-STEPS = pa.schema(
-    [
-        *_RUN,
-        field("replica", COUNT, "", "engine replica"),
-        field("start_s", SECONDS, "s", "start of the step"),
-        field("duration_s", SECONDS, "s", "whole step"),
-        field("draft_s", SECONDS, "s", "draft phase of it"),
-        field("verify_s", SECONDS, "s", "target pass of it, prefill included"),
-        field("host_s", SECONDS, "s", "host work the GPU waited for"),
-        field("n_decode", COUNT, "sequence", "sequences decoding"),
-        field("prefill_tokens", COUNT, "token", "prompt tokens computed"),
-        field("verify_tokens", COUNT, "token", "query tokens of the decoding sequences"),
-        field("emitted", COUNT, "token", "tokens sent to clients"),
-        field("blocks_used", COUNT, "block", "KV blocks in use during the step"),
-        field("waiting", COUNT, "request", "requests waiting at its start"),
-    ]
-)
-
-TIMELINE = pa.schema(
-    [
-        *_RUN,
-        field("replica", COUNT, "", "engine replica"),
-        field("start_s", SECONDS, "s", "start of the bin"),
-        field("width_s", SECONDS, "s", "length of the bin"),
-        field("steps", COUNT, "step", "steps that ended in it"),
-        field("busy_s", SECONDS, "s", "time of it spent in steps"),
-        field("running", NUMBER, "sequence", "mean sequences in the engine"),
-        field("waiting", NUMBER, "request", "mean requests waiting"),
-        field("kv_use", NUMBER, "", "mean share of the KV blocks in use"),
-        field("emitted", COUNT, "token", "tokens sent to clients"),
-        field("tau", NUMBER, "token", "mean tokens a decode step emits; NaN without one"),
-        field("preemptions", COUNT, "", "requests moved back from running to waiting"),
-    ]
-)
-
-ACCEPTANCE = pa.schema(
-    [
-        field("strategy", TEXT, "", "label of the strategy"),
-        field("request", COUNT, "", "id of the request"),
-        field("step", COUNT, "", "decode step of that request, from 0"),
-        field("domain", TEXT, "", "kind of text"),
-        field("context", COUNT, "token", "tokens before the step"),
-        field("drafted", COUNT, "token", "draft tokens verified"),
-        field("accepted", COUNT, "token", "draft tokens accepted, before the cut at the end"),
-        field("ranks", TEXT, "", "rank of the target's token by level, - for none; may be empty"),
-    ]
-)
 
 
 def to_arrow(
@@ -294,3 +207,31 @@ def read_runs(path: Path, runs: Iterable[RunTable]) -> Iterator[RunTable]:
                     codes = {name: code for code, name in enumerate(texts)}
                     columns[key] = np.array([codes[name] for name in columns[key]])
             yield run._replace(columns=columns)
+
+
+__all__ = [
+    "ACCEPTANCE",
+    "COUNT",
+    "MODES",
+    "NUMBER",
+    "REQUESTS",
+    "SECONDS",
+    "STATUS_NAMES",
+    "STEPS",
+    "SWITCHES",
+    "TEXT",
+    "TIMELINE",
+    "Array",
+    "Columns",
+    "ParquetFile",
+    "RunTable",
+    "Status",
+    "field",
+    "read_parquet",
+    "read_runs",
+    "run_names",
+    "run_to_arrow",
+    "to_arrow",
+    "to_columns",
+    "write_parquet",
+]

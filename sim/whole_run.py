@@ -11,7 +11,7 @@ from models.strict_yaml import InputError
 from sim import experiment, progress
 from sim.collect import Tables
 from sim.interrupts import Stop
-from sim.output import OutputFolder, check_folder
+from sim.output import OutputFolder, check_folder, tables_of
 from sim.perfetto_file import PerfettoFile, check_trace, parse_window
 from sim.resume import NOTHING, complete_points
 from sim.scenario.dump import resolved_yaml
@@ -81,7 +81,8 @@ def prepare(
     if path is not None:
         earlier = complete_points(path, scenario) if resume else NOTHING
         rows = earlier.rows
-        outputs.append(OutputFolder(path, resolved_yaml(scenario.resolved), earlier.tables))
+        text, tables = resolved_yaml(scenario.resolved), tables_of(scenario)
+        outputs.append(OutputFolder(path, text, earlier.tables, tables))
     if trace is not None:
         shown = parse_window("0:60" if window is None else window)
         outputs.append(PerfettoFile(check_trace(trace, file, path), shown))

@@ -17,8 +17,8 @@ ABSENT_FROM_MODELS = {"simpy", "pandas", "matplotlib", "pyarrow", "typer", "rich
 
 # Parts of sim from the ground up; a file imports its own part and parts before it.
 PARTS = ("scenario", "engine", "analysis", "experiment", "planning", "whole_run", "cli")
-# Files anything in sim may import: they import nothing else of sim.
-GROUND = {"tables", "histogram", "interrupts", "progress"}
+# Files anything in sim may import: of sim they import only one another.
+GROUND = {"tables", "table_schemas", "histogram", "interrupts", "progress"}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -62,7 +62,7 @@ def test_no_file_of_sim_imports_one_above_it(path):
     own = path.relative_to(ROOT / "sim").with_suffix("").parts[0]
     used = {part(module) for module in imported(path) if module.startswith("sim.")} - {own}
     if own in GROUND:
-        assert not used
+        assert not used - GROUND
     elif own in PARTS:
         higher = set(PARTS[PARTS.index(own) + 1 :])
         assert not used & higher

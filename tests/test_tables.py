@@ -18,7 +18,9 @@ def run_table(n: int = 4) -> RunTable:
     return RunTable({"model.tp": 4, "workload.requests": n}, "eagle3", 2, table, *names)
 
 
-@pytest.mark.parametrize("schema", [REQUESTS, STEPS, TIMELINE, tables.ACCEPTANCE])
+@pytest.mark.parametrize(
+    "schema", [REQUESTS, STEPS, TIMELINE, tables.ACCEPTANCE, tables.MODES, tables.SWITCHES]
+)
 def test_every_column_says_what_it_holds(schema):
     for field in schema:
         assert field.metadata[b"about"]

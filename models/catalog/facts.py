@@ -9,6 +9,7 @@ from models.acceptance import Acceptance
 from models.hardware import Accelerator
 from models.schema import Basis
 from models.strategies import Strategy, strategy_types
+from models.strategies.modes import Switching
 
 _COMMON = ("kind", "label", "hypothetical", "acceptance")
 _LINKS = {"nvlink": "NVLink", "pcie": "PCIe"}
@@ -132,6 +133,8 @@ def _strategy(kind: str) -> str:
     strategy = strategy_types()[kind]
     names = [name for name in strategy.model_fields if name not in _COMMON]
     parameters = ", ".join(_parameter(strategy, name) for name in names)
+    if issubclass(strategy, Switching):
+        return f"{parameters}; acceptance as each of its strategies states it"
     # Not validated: a draft model's name has no default, and acceptance does not ask for it.
     default = strategy.model_construct(kind=kind).resolved_acceptance()
     if default is None:
@@ -141,6 +144,7 @@ def _strategy(kind: str) -> str:
 
 def _parameter(strategy: type[Strategy], name: str) -> str:
     field = strategy.model_fields[name]
+    name = field.alias or name
     if field.is_required():
         return f"{name} (required)"
     default = field.default

@@ -102,8 +102,8 @@ class DynamicK(Switching):
     @property
     def modes(self) -> tuple[Strategy, ...]:
         """Plain decoding, then K = 1 to the largest."""
-        chains = [self._chain_of(k) for k in range(1, self.primary.depth)]
-        return (Autoregressive(label="K=0"), *chains, self.primary)
+        chains = [self._chain_of(k) for k in range(1, self.primary.depth + 1)]
+        return (Autoregressive(label="K=0"), *chains)
 
     @property
     def _length(self) -> str | None:

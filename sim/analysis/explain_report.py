@@ -18,9 +18,9 @@ def explain_report(document: Mapping[str, Any], width: int, colour: bool = False
     ----------
     document : mapping
         What ``speccast explain --json`` prints: ``scenario``, ``batch``, ``context`` and
-        ``rows``, each with ``strategy``, ``t_step_s``, ``components`` (name to seconds), ``tau``,
-        ``tpot_s``, ``verify_tokens``, ``mfu``, ``mbu``, ``roof``, ``kernels``, ``outside`` and
-        ``band``.
+        ``rows``, each with ``strategy`` (and ``mode``, where sequences switch), ``t_step_s``,
+        ``components`` (name to seconds), ``tau``, ``tpot_s``, ``verify_tokens``, ``mfu``, ``mbu``,
+        ``roof``, ``kernels``, ``outside`` and ``band``.
     width, colour
         As in ``report.run_report``.
     """
@@ -51,8 +51,16 @@ def _explain_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
         width,
         "note",
     )
-    for text in (*sources(rows), *beyond(rows)):
+    for text in (*_starts(rows), *sources(rows), *beyond(rows)):
         yield from paragraph(text, width, "note")
+
+
+def _starts(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which mode stands for a strategy whose sequences switch."""
+    told = [f"{row['strategy']} ({row['mode']})" for row in rows if "mode" in row]
+    return (
+        [f"Sequences switch; shown is the mode they start in: {', '.join(told)}."] if told else []
+    )
 
 
 def _marked(row: Mapping[str, Any]) -> str:

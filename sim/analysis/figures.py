@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.analysis import describe, grid, plots, series, steady
+from sim.analysis import describe, grid, metrics, mode_plots, modes, plots, series, steady
+from sim.analysis.modes import Floats
 from sim.analysis.palette import Look, looks
 from sim.analysis.timeline import course
 from sim.analysis.verdict import number
@@ -26,7 +27,9 @@ TIMED = (
     "finish_s",
     "output_tokens",
 )
-COMPARED, OVER_TIME = "Side by side", "Over simulated time"
+COMPARED, OVER_TIME, MODES = "Side by side", "Over simulated time", "Which mode ran when"
+MOST_MODES = 12
+"""Strategies whose modes are shown over time."""
 LATENCIES = {"ttft_s": "Time to first token", "tpot_s": "Time per output token"}
 TIMES = {
     "waiting": ("Requests waiting", "A line that climbs and stays up is a queue never worked off."),
@@ -57,7 +60,11 @@ class Picture(NamedTuple):
 
 
 def pictures(
-    document: Document, requests: Iterable[RunTable], timelines: Iterable[RunTable]
+    document: Document,
+    requests: Iterable[RunTable],
+    timelines: Iterable[RunTable],
+    mode_tables: Iterable[RunTable] = (),
+    switches: Iterable[RunTable] = (),
 ) -> list[Picture]:
     """Draw every picture there is data for.
 
@@ -67,6 +74,8 @@ def pictures(
         The document of ``speccast run --json``.
     requests, timelines : iterable of RunTable
         Tables of every run, each looked at once; those of the point shown are used.
+    mode_tables, switches : iterable of RunTable
+        The same of the runs whose sequences switch.
     """
     rows = document["rows"]
     if not rows:
@@ -75,10 +84,12 @@ def pictures(
     look, key = appearance(rows), grid.load_key(rows)
     along = grid.along(rows, key) if key else shown
     warmup: Any = shown[0].get("warmup", "auto") if shown else "auto"
-    measured = [
-        run._replace(columns=steady.without_warmup(run.columns, warmup))
-        for run in _tables(requests, shown, TIMED)
-    ]
+    tpot: dict[str, tuple[Floats, Floats]] = {}
+    measured = []
+    for run in _tables(requests, shown, TIMED):
+        if not run.replication and any("modes" in row for row in shown):
+            tpot[run.strategy] = _tpot_along(run, _closed_loop(shown))
+        measured.append(run._replace(columns=steady.without_warmup(run.columns, warmup)))
     bounds = document["scenario"].get("slo") or {}
     first_runs = [run for run in _tables(timelines, shown) if not run.replication]
     failures_s = [failure["at_s"] for failure in document["scenario"].get("failures", ())]
@@ -89,8 +100,15 @@ def pictures(
         *_windows(shown, look),
         *_step(shown),
         *_memory(grid.shown(rows)),
+        *_modes(_first(mode_tables, rows), _first(switches, rows), grid.shown(rows), tpot, look),
         *_over_time(first_runs, look, failures_s),
     ]
+
+
+def _first(runs: Iterable[RunTable], rows: Sequence[Row]) -> dict[str, RunTable]:
+    """First replication of every strategy at the point shown."""
+    here = _tables(runs, grid.shown(rows))
+    return {run.strategy: run for run in here if not run.replication}
 
 
 def appearance(rows: Sequence[Row]) -> dict[str, Look]:
@@ -225,3 +243,43 @@ def _over_time(
         if any((course(run.columns, name).values > idle).any() for run in runs):
             ax = plots.over_time(runs, name, look=look, failures_s=failures_s)
             yield Picture(f"time_{name}", OVER_TIME, title, caption, ax.figure)
+
+
+def _modes(
+    tables: Mapping[str, RunTable],
+    switches: Mapping[str, RunTable],
+    rows: Sequence[Row],
+    tpot: Mapping[str, tuple[Floats, Floats]],
+    look: Looks,
+) -> Iterator[Picture]:
+    if any(times.size for times, _ in tpot.values()):
+        yield Picture(
+            "modes_tpot",
+            MODES,
+            "Time per output token along the run",
+            "p95 of the requests that arrived about then, first replication, with every policy and "
+            "without.",
+            mode_plots.tpot_over_time(tpot, _closed_loop(rows), look=look).figure,
+        )
+    shown = [row for row in rows if row["strategy"] in tables][:MOST_MODES]
+    for place, row in enumerate(shown):
+        name = row["strategy"]
+        switched = switches[name].columns["at_s"] if name in switches else ()
+        over_time = modes.course(tables[name].columns)
+        ax = mode_plots.modes_over_time(over_time, switched, row.get("gate"))
+        caption = (
+            "Above: how well drafts do in each mode, in its colour. Below: share of the decoding "
+            "sequences in each mode."
+        )
+        last = " Last: switches." if len(switched) > mode_plots.FEW else ""
+        yield Picture(f"modes_{place}", MODES, name, caption + last, ax.figure)
+
+
+def _closed_loop(rows: Sequence[Row]) -> bool:
+    return rows[0].get("offered_req_per_s") is None
+
+
+def _tpot_along(run: RunTable, by_share: bool) -> tuple[Floats, Floats]:
+    arrival_s = run.columns["arrival_s"]
+    places = modes.sent_share(arrival_s) if by_share else arrival_s
+    return modes.p95_along(places, metrics.tpot_s(run.columns))

@@ -13,8 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from sim.analysis import describe, grid, html_tables, plots
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
-from sim.analysis.figures import OVER_TIME, Picture, appearance, carried, pictures
+from sim.analysis.figures import MODES, OVER_TIME, Picture, appearance, carried, pictures
+from sim.analysis.html_modes import html_modes
 from sim.analysis.kernel_notes import beyond
+from sim.analysis.modes_report import READING
 from sim.analysis.palette import css
 from sim.analysis.report import bases, reading
 from sim.analysis.svg import inline
@@ -36,22 +38,33 @@ GLOSSARY = (
 )
 
 
-def render(document: Document, requests: Sequence[RunTable], timelines: Sequence[RunTable]) -> str:
+def render(
+    document: Document,
+    requests: Sequence[RunTable],
+    timelines: Sequence[RunTable],
+    modes: Sequence[RunTable] = (),
+    switches: Sequence[RunTable] = (),
+) -> str:
     """The report as HTML: one file, nothing fetched, no script.
 
     Parameters
     ----------
     document : mapping
         The document of ``speccast run --json``.
-    requests, timelines : iterable of RunTable
+    requests, timelines, modes, switches : iterable of RunTable
         Tables of every run, each looked at once. The same tables give the same page.
     """
-    drawn = pictures(document, requests, timelines)
+    drawn = pictures(document, requests, timelines, modes, switches)
     return _page(document, [(picture, plots.save(picture.figure, "svg")) for picture in drawn])
 
 
 def write_report(
-    folder: Path, document: Document, requests: Iterable[RunTable], timelines: Iterable[RunTable]
+    folder: Path,
+    document: Document,
+    requests: Iterable[RunTable],
+    timelines: Iterable[RunTable],
+    modes: Iterable[RunTable] = (),
+    switches: Iterable[RunTable] = (),
 ) -> None:
     """Write ``report.html``, and every picture as SVG and PNG below ``figures``.
 
@@ -59,7 +72,7 @@ def write_report(
     ----------
     folder : Path
         An existing folder.
-    document, requests, timelines
+    document, requests, timelines, modes, switches
         As in ``render``.
 
     Raises
@@ -69,7 +82,7 @@ def write_report(
     """
     (folder / PICTURES).mkdir()
     drawn = []
-    for picture in pictures(document, requests, timelines):
+    for picture in pictures(document, requests, timelines, modes, switches):
         files = {kind: plots.save(picture.figure, kind) for kind in KINDS}
         for kind, content in files.items():
             (folder / PICTURES / f"{picture.name}.{kind}").write_bytes(content)
@@ -93,7 +106,7 @@ def _environment() -> Environment:
 def _page(document: Document, drawn: Sequence[tuple[Picture, bytes]]) -> str:
     template = _environment().get_template("report.html.j2")
     return template.render(
-        over_time=OVER_TIME,
+        over_time=(MODES, OVER_TIME),
         light=css("light"),
         dark=css("dark"),
         sections=_sections(drawn),
@@ -152,6 +165,8 @@ def _compared(document: Document) -> dict[str, Any]:
         "main": html_tables.strategies(rows if few else shown, scenario, look),
         "all": None if few else html_tables.strategies(rows, scenario, look),
         "more": html_tables.strategies(rows, scenario, look, main=False),
+        "modes": html_modes(shown),
+        "modes_reading": READING,
         "streams": html_tables.streams(shown),
         "windows": html_tables.worst_windows(shown, look),
         "window": describe.duration(length),

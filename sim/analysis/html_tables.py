@@ -22,6 +22,7 @@ MAIN = {
     "tok/s": ("a user", "a GPU"),
     "cost": ("USD/M tok",),
     "tau": ("now", "off below"),
+    "regret %": ("tok/s", "TPOT mean", "TPOT p95"),
     "KV memory": ("peak %",),
     "SLO": ("within %",),
 }

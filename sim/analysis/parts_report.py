@@ -33,12 +33,15 @@ def worst_window(row: Row) -> str | None:
 def part_table(
     points: Sequence[Sequence[Row]], width: int, what: Literal["stream", "domain"]
 ) -> Iterator[Line]:
-    """Table by stream or domain of the baseline and the chosen strategy at each point, if any."""
+    """Table by stream or domain of the baseline and the chosen strategy at each point, if any.
+
+    Where sequences switch, of all strategies: a policy treats streams differently.
+    """
     parts = []
     for rows in points:
-        chosen = best(rows)
+        chosen, switching = best(rows), any("modes" in row for row in rows)
         for row in rows:
-            if row.get("baseline") or row is chosen:
+            if row.get("baseline") or row is chosen or switching:
                 parts += [(row, part, row is chosen) for part in row.get(f"{what}s") or ()]
     if not parts:
         return

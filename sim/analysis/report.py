@@ -10,6 +10,7 @@ from sim.analysis import describe
 from sim.analysis.grid import points
 from sim.analysis.kernel_notes import beyond
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
+from sim.analysis.modes_report import REGRET, REGRETS, mode_lines, regret
 from sim.analysis.parts_report import part_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
 
@@ -19,7 +20,6 @@ BASIS = {
     "extrapolated": "measured elsewhere, carried over",
     "assumed": "no measurement behind it",
 }
-
 
 Cell = Callable[[Row], str]
 
@@ -49,6 +49,7 @@ def _run_lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
     marked = [id(row) in chosen for row in rows]
     yield from table(_keys(rows, marked), _groups(rows), width, marked)
     yield Line("")
+    yield from mode_lines(at_points, width)
     yield from part_table(at_points, width, "stream")
     streams = document["scenario"]["workload"].get("streams", ())
     if any(isinstance(stream.get("domain"), Mapping) for stream in streams):
@@ -197,6 +198,7 @@ COLUMNS: tuple[tuple[str, list[tuple[str, Cell]]], ...] = (
             ("off below", lambda row: number(row["break_even_tau"])),
         ],
     ),
+    ("regret %", [(title, regret(key)) for title, key in REGRETS.items()]),
     ("accepted", [("%", lambda row: _in_percent(row["acceptance_rate"]))]),
     (
         "KV memory",
@@ -250,6 +252,8 @@ def reading(rows: Sequence[Row]) -> list[str]:
         notes.append(f"bands hold {percent(bands[0]['level'])} of outcomes")
     if any(band[end] is None for band in bands for end in ("lo", "hi")):
         notes.append("an end marked ? saturates")
+    if any(row.get("regret") for row in rows):
+        notes.append(REGRET)
     return [
         *notes,
         "speedup: time per token of plain decoding over the strategy's, at the same load",

@@ -13,7 +13,7 @@ from sim.engine.control import Outcome
 MOST_SWITCHES = 100_000
 """Switches kept one by one; all of them are counted."""
 
-FIELDS = ("sequence_s", "steps", "emitted", "accepted", "offered", "drafted")
+FIELDS = ("sequence_s", "steps", "emitted", "accepted", "reached", "offered", "drafted")
 
 
 class Switch(NamedTuple):
@@ -27,7 +27,7 @@ class Switch(NamedTuple):
         Request or stream it holds for; -1: all sequences of the replica.
     mode_from, mode_to : int
     reading : float
-        What was read: acceptance or tau of the window, or running sequences.
+        What was read: alpha, acceptance or tau of the window, or running sequences.
     """
 
     at_s: float
@@ -67,10 +67,11 @@ class ModeLog:
         place = int(end_s / self.width_s)
         mode, most = outcome.mode, len(self.names)
         steps = np.bincount(mode, minlength=most)
-        counts = (outcome.accepted, outcome.offered, outcome.drafted)
-        accepted, offered, drafted = (np.bincount(mode, each, most) for each in counts)
+        reached = outcome.accepted + (outcome.accepted < outcome.offered)
+        counts = (outcome.accepted, reached, outcome.offered, outcome.drafted)
+        accepted, *others = (np.bincount(mode, each, most) for each in counts)
         self._sums[place] += np.stack(
-            ((end_s - start_s) * steps, steps, steps + accepted, accepted, offered, drafted), 1
+            ((end_s - start_s) * steps, steps, steps + accepted, accepted, *others), 1
         )
 
     def switch(self, switch: Switch) -> None:

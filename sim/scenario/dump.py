@@ -9,6 +9,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from models.strategies import Strategy
+from models.strategies.modes import Switching
 from sim.scenario.schema import Scenario
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./ -]*[A-Za-z0-9_]|[A-Za-z]")
@@ -64,10 +65,23 @@ def resolved_yaml(scenario: Scenario) -> str:
 
 def _strategy(strategy: Strategy) -> dict[str, Any]:
     """Plain data of a strategy; keys that exclude each other only where the user gave them."""
+    full = plain(strategy)
+    if isinstance(strategy, Switching):
+        parts = {key: _parts(getattr(strategy, key)) for key in type(strategy).model_fields}
+        return full | {key: part for key, part in parts.items() if part is not None}
     given: dict[str, Any] = strategy.model_dump(mode="json", exclude_unset=True, exclude_none=True)
-    full = {key: given.get(key, value) for key, value in plain(strategy).items()}
+    full = {key: given.get(key, value) for key, value in full.items()}
     try:
         type(strategy).model_validate(full)
     except ValidationError:
         return {"kind": strategy.kind, **given}
     return full
+
+
+def _parts(value: Any) -> Any:
+    """Plain data of the strategies a key holds; None where it holds something else."""
+    if isinstance(value, Strategy):
+        return _strategy(value)
+    if isinstance(value, tuple) and all(isinstance(one, Strategy) for one in value):
+        return [_strategy(one) for one in value]
+    return None

@@ -26,6 +26,8 @@ from sim.scenario.overrides import (
 )
 from sim.scenario.schema import MAX_POINTS, Grid, Scenario
 
+Place = tuple[str | int, ...]
+
 
 class Point(NamedTuple):
     """One combination of the varied values, and the scenario it makes."""
@@ -211,18 +213,17 @@ def _worded(document: Document, change: _Change, key: str, message: str) -> Inpu
 def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
     """Make relative file names absolute, so that a scenario means the same anywhere."""
     folder = Path(path).resolve().parent
-    strategies = data.get("strategies")
-    drafts = range(len(strategies)) if isinstance(strategies, list) else ()
-    places: list[tuple[tuple[str | int, ...], str]] = [
+    strategies = list(_strategies(data))
+    places: list[tuple[Place, str]] = [
         (("model", "transformer"), "transformers"),
         (("hardware", "profile"), "profiles"),
-        *((("strategies", index, "draft"), "transformers") for index in drafts),
+        *(((*strategy, "draft"), "transformers") for strategy in strategies),
     ]
     for place, section in places:
         name = _at(data, place)
         if isinstance(name, str) and _is_file(name, section):
             data = replaced(data, place, str((folder / name).resolve()))
-    for place in _acceptance_files(strategies):
+    for place in _acceptance_files(data, strategies):
         name = _at(data, place)
         if name and "\0" not in name:
             data = replaced(data, place, str((folder / name).resolve()))
@@ -234,7 +235,7 @@ def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
     return data
 
 
-def _traces(data: Any) -> Iterator[tuple[str | int, ...]]:
+def _traces(data: Any) -> Iterator[Place]:
     """Where a workload may name a trace: of its arrivals, or of a stream's domains."""
     yield ("workload", "arrivals")
     streams = _at(data, ("workload", "streams"))
@@ -242,20 +243,34 @@ def _traces(data: Any) -> Iterator[tuple[str | int, ...]]:
         yield ("workload", "streams", index, "domain")
 
 
-def _acceptance_files(strategies: Any) -> Iterator[tuple[str | int, ...]]:
+def _strategies(data: dict[str, Any]) -> Iterator[Place]:
+    """Where strategies stand, those that others are made of included."""
+    found = data.get("strategies")
+    for index in range(len(found)) if isinstance(found, list) else ():
+        whole: Place = ("strategies", index)
+        among = _at(data, (*whole, "among"))
+        yield whole
+        yield from ((*whole, part) for part in ("primary", "fallback"))
+        yield from (
+            (*whole, "among", each)
+            for each in (range(len(among)) if isinstance(among, list) else ())
+        )
+
+
+def _acceptance_files(data: dict[str, Any], strategies: Sequence[Place]) -> Iterator[Place]:
     """Where strategies name an acceptance file, for all domains or for one."""
-    for index in range(len(strategies)) if isinstance(strategies, list) else ():
-        whole = (index, "acceptance")
-        domains = _at(strategies, (*whole, "by_domain"))
+    for strategy in strategies:
+        whole = (*strategy, "acceptance")
+        domains = _at(data, (*whole, "by_domain"))
         names = (
             [name for name in domains if isinstance(name, str)] if isinstance(domains, dict) else []
         )
         for place in (whole, *((*whole, "by_domain", name) for name in names)):
-            if isinstance(_at(strategies, (*place, "file")), str):
-                yield ("strategies", *place, "file")
+            if isinstance(_at(data, (*place, "file")), str):
+                yield (*place, "file")
 
 
-def _at(data: Any, place: tuple[str | int, ...]) -> Any:
+def _at(data: Any, place: Place) -> Any:
     for part in place:
         if isinstance(part, str) and not isinstance(data, dict):
             return None

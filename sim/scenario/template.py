@@ -8,6 +8,7 @@ from typing import Any
 from models import catalog
 from models.schema import ModelError
 from models.strategies import strategy_types
+from models.strategies.modes import Switching
 from models.strict_yaml import InputError, load_yaml
 from sim.scenario.checks import blame
 from sim.scenario.load import parse_scenario
@@ -115,7 +116,18 @@ strategies:
   - {{kind: autoregressive}}
   - {{kind: eagle3, k: 3}}
   - {{kind: ngram, k: 3}}
-{strategies}
+{strategies}  # Strategies made of others, between which sequences switch; no engine ships one:
+  # - {{kind: adaptive, hypothetical: true, primary: {{kind: medusa, hypothetical: true}},
+  #    fallback: {{kind: ngram}}, measure: acceptance, leave_below: 0.35, return_above: 0.4,
+  #    window_tokens: 50, window_of: request, dwell_steps: 16,
+  #    return: {{kind: probe, every_steps: 64, steps: 1}}}}
+  #    # or return: {{kind: dwell}}, return: {{kind: proxy, power: 0.5}}
+  # - {{kind: dynamic_k, hypothetical: true, primary: {{kind: eagle3, k: 5}}, reserve: largest,
+  #    rule: {{kind: schedule, by_batch: [[1, 5], [16, 3], [64, 0]], dead_band: 4}}}}
+  #    # or rule: {{kind: goodput, window_tokens: 500}}, rule: {{kind: proxy, power: 0.5}}
+  # - {{kind: oracle, hypothetical: true, among: [{{kind: autoregressive}}, {{kind: ngram}}]}}
+  #    # a bound: every row tells its regret
+
 slo:                              # p50, p90, p95, p99 of ttft_s, tpot_s, e2e_s, in seconds
   ttft_s: {{p95: 0.5}}
   tpot_s: {{p95: 0.05}}
@@ -184,7 +196,7 @@ def _strategies() -> str:
     """Comment lines: every strategy and the keys it takes."""
     lines = ["  # the others, and the keys each takes:\n"]
     for kind, strategy in strategy_types().items():
-        if kind == BASELINE:
+        if kind == BASELINE or issubclass(strategy, Switching):
             continue
         keys = ", ".join(key for key in strategy.model_fields if key not in _COMMON_KEYS)
         lines.append(f"  # - {{kind: {kind}}}".ljust(32) + f"# {keys}\n")
