@@ -13,7 +13,7 @@ from models.strategies.dynamic_k import Goodput, Schedule
 from sim.engine.control import Outcome
 from sim.engine.control.dynamic_k import ByGoodput, BySchedule
 from sim.engine.control.foresight import ByProxy
-from sim.engine.mode_log import ModeLog
+from sim.engine.mode_log import FIELDS, ModeLog
 from tests.switching import EAGLE, PLAIN, Served, chain, dynamic, gate, scheduled, serve
 
 
@@ -227,9 +227,7 @@ def test_steps_requests_and_modes_agree_while_sequences_are_preempted(
     log, steps, modes = served.log, served.steps, served.modes()
     assert sum(log.preemptions) > 0
     assert set(log.status) == {"finished"}
-    fields = dict(
-        zip(("s", "steps", "emitted", "accepted", "offered", "drafted"), modes.T, strict=True)
-    )
+    fields = dict(zip(FIELDS, modes.T, strict=True))
     assert fields["steps"].sum() == sum(log.n_steps) == steps["n_decode"].sum()
     assert fields["accepted"].sum() == sum(log.accepted)
     assert fields["drafted"].sum() == sum(log.drafted)
@@ -238,8 +236,9 @@ def test_steps_requests_and_modes_agree_while_sequences_are_preempted(
     assert steps["emitted"].sum() == output.sum()
     assert (steps["verify_tokens"] >= steps["n_decode"]).all()
     seconds = (steps["duration_s"] * steps["n_decode"]).sum()
-    assert fields["s"].sum() == pytest.approx(seconds, rel=1e-9)
-    assert (fields["accepted"] <= fields["offered"]).all()
+    assert fields["sequence_s"].sum() == pytest.approx(seconds, rel=1e-9)
+    assert (fields["accepted"] <= fields["reached"]).all()
+    assert (fields["reached"] <= fields["offered"]).all()
     assert (steps["blocks_used"] <= served.setup.rules.n_blocks).all()
     again = serve(strategy, **TIGHT)
     assert again.recorder.rows == served.recorder.rows
