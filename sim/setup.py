@@ -111,7 +111,8 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
     rules = _rules(deployment, strategy, budget)
     if not strategy.switches and rules.kv.plain:
         return Setup(strategy, deployment, budget, StepTime(deployed, strategy), law, rules)
-    if not strategy.scheduled_ahead(deployment.engine):
+    bound = isinstance(strategy, Oracle)  # it hides what each of its modes would alone
+    if not bound and not strategy.scheduled_ahead(deployment.engine):
         deployed = replace(deployed, engine=deployment.engine.synchronous())
     times = [StepTime(deployed, mode) for mode in strategy.modes]
     modes = modes_of(strategy, times, domains)
