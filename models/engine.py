@@ -250,6 +250,10 @@ class Engine(Frozen):
         """Whether the host work of this strategy kind is hidden behind the GPU."""
         return kind in self.async_kinds
 
+    def synchronous(self) -> Engine:
+        """The same, scheduling no step ahead."""
+        return self.model_copy(update={"async_kinds": ()})
+
     def draft_us(self, kind: StrategyKind, own_vocab: bool = False) -> tuple[float, float]:
         """Host time of one draft pass, and the floor of each of its layers [us].
 

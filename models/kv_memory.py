@@ -79,6 +79,7 @@ def kv_slots(engine: Engine, strategy: Strategy) -> int:
     switch between strategies they hold the slots of the largest.
     """
     if strategy.switches:
+        engine = engine if strategy.scheduled_ahead(engine) else engine.synchronous()
         return max(kv_slots(engine, mode) for mode in strategy.modes)
     ahead = strategy.scheduled_ahead(engine)
     width, k = strategy.verify_tokens, strategy.depth

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -94,18 +95,32 @@ class MixedModes:
         By mode.
     start : int
         Mode whose draft computes the prompts.
+    most_tokens : int, optional
+        Most tokens of one pass: a draft takes what it missed in as many as that needs.
+    networks : sequence of int or None, optional
+        Draft network with a KV cache of its own, by mode; by default each mode has another.
     """
 
-    def __init__(self, times: Sequence[ModeTime], start: int) -> None:
+    def __init__(
+        self,
+        times: Sequence[ModeTime],
+        start: int,
+        most_tokens: int | None = None,
+        networks: Sequence[int | None] | None = None,
+    ) -> None:
         self.times, self._start = tuple(times), start
+        self._most = most_tokens or sys.maxsize
+        own = range(len(times)) if networks is None else networks
+        self._prompts = {start} | {
+            mode for mode, network in enumerate(own) if network == own[start] is not None
+        }
 
     def step_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
         """A step [s]."""
         prompts = chunks.tokens > 0
-        if len(groups) == 1 and (not prompts or groups[0].mode == self._start):
+        if len(groups) == 1 and (not prompts or groups[0].mode in self._prompts):
             return self._alone(groups[0], chunks)
-        present = [group.mode for group in groups]
-        widest = max({*present, *([self._start] if prompts else [])}, key=self._width_of)
+        widest = max((group.mode for group in groups), key=self._width_of)
         time, n = self.times[widest], sum(group.n for group in groups)
         ctx = sum(group.ctx for group in groups)
         query_tokens = sum(group.query_tokens for group in groups)
@@ -124,23 +139,27 @@ class MixedModes:
         return seconds + self.draft_s(groups, chunks) + self.host_s(groups, chunks)
 
     def draft_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
-        """Draft phases of a step [s]; the one of the first mode also computes the prompts."""
+        """Draft phases of a step [s]; the network of the first mode also computes the prompts.
+
+        Where no mode present runs it, prompts that end draft with the others.
+        """
         seconds, prompts = 0.0, chunks
         for group in groups:
-            own = prompts if group.mode == self._start else Chunks()
-            if group.mode == self._start:
+            own = prompts if group.mode in self._prompts else Chunks()
+            if group.mode in self._prompts:
                 prompts = Chunks()
             seconds += self._drafting(group, own)
         if prompts.tokens:
-            seconds += self._drafting(Group(self._start, 0, 0, 0, 0), prompts)
+            alone = Group(self._start, 0, 0, 0, 0)
+            seconds += self._drafting(alone, prompts._replace(finishing=0))
         return seconds
 
     def host_s(self, groups: Sequence[Group], chunks: Chunks) -> float:
         """Host part of a step [s]."""
         rows = sum(group.n for group in groups) + chunks.finishing
-        drafted = {self._start: 0} if chunks.tokens or not groups else {}
-        drafted |= {group.mode: group.query_tokens - group.n for group in groups}
-        return max(self.times[mode].host_s(rows, tokens) for mode, tokens in drafted.items())
+        return max(
+            self.times[group.mode].host_s(rows, group.query_tokens - group.n) for group in groups
+        )
 
     def _width_of(self, mode: int) -> int:
         return self.times[mode].width
@@ -158,11 +177,21 @@ class MixedModes:
         return seconds
 
     def _drafting(self, group: Group, chunks: Chunks) -> float:
-        return self.times[group.mode].draft_s(
+        """Draft phase of a group [s]; tokens missed beyond one pass are computed before it."""
+        time, tokens = self.times[group.mode], group.query_tokens + chunks.tokens
+        last = min(group.missed, max(self._most - tokens, 0))
+        pairs = group.missed_pairs / max(group.missed, 1)
+        seconds = time.draft_s(
             group.n + chunks.finishing,
-            group.query_tokens + chunks.tokens + group.missed,
+            tokens + last,
             group.ctx + chunks.ctx,
             group.query_ctx,
-            chunks.pairs + group.missed_pairs,
-            chunks.tokens + group.missed,
+            chunks.pairs + pairs * last,
+            chunks.tokens + last,
         )
+        before = group.missed - last
+        while before:
+            part = min(before, self._most)
+            seconds += time.draft_s(0, part, 0, 0, pairs * part, part)
+            before -= part
+        return seconds

@@ -111,6 +111,9 @@ def prepare(deployment: Deployment, strategy: Strategy, domains: tuple[str, ...]
     rules = _rules(deployment, strategy, budget)
     if not strategy.switches and rules.kv.plain:
         return Setup(strategy, deployment, budget, StepTime(deployed, strategy), law, rules)
+    bound = isinstance(strategy, Oracle)  # it hides what each of its modes would alone
+    if not bound and not strategy.scheduled_ahead(deployment.engine):
+        deployed = replace(deployed, engine=deployment.engine.synchronous())
     times = [StepTime(deployed, mode) for mode in strategy.modes]
     modes = modes_of(strategy, times, domains)
     laws = tuple(deployment.thinned(one, domains) for one in modes.laws)
@@ -157,7 +160,7 @@ def modes_of(strategy: Strategy, times: Sequence[StepTime], domains: tuple[str, 
         strategy,
         tuple(modes),
         tuple(part.law(engine, domains) for part in loaded),
-        MixedModes(times, start),
+        MixedModes(times, start, deployed.max_num_batched_tokens, [mode.network for mode in modes]),
         start,
         reads_others=_reads_others(strategy),
     )

@@ -99,6 +99,7 @@ class SlotBatch:
             *(self._missed, self._away, self._key, *control.by_slot),
         ]
         self._of = modes.arrays()
+        self._unfilled = np.arange(self._missed.shape[1]) != self._of.network[modes.start]
         self._next: _Step | None = None
 
     # What the scheduler and the clock ask.
@@ -125,38 +126,37 @@ class SlotBatch:
         """Query tokens of the next step."""
         return int(self._coming().width.sum()) if self.n else 0
 
-    @property
-    def query_ctx(self) -> int:
-        """Sum of query tokens x context of the next step."""
-        return int((self._coming().width * self.context()).sum()) if self.n else 0
-
     def mixed_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> float:
         """Seconds of a step beside prefill chunks [s]; every mode has a ``cost`` of its own."""
-        seconds = self.modes.time.step_s(self.groups() if n else [], chunks_of(prefill))
+        seconds = self.modes.time.step_s(self.groups(n), chunks_of(prefill))
         prompt, context = self._prefilled[:n], self.context()[:n]
         return self.rules.kv.with_fetches_s(seconds, prompt, context)
 
     def parts_s(self, cost: StepCost, n: int, prefill: Prefill | None) -> tuple[float, float]:
         """Draft and host part of such a step [s]."""
-        groups, chunks, time = self.groups() if n else [], chunks_of(prefill), self.modes.time
+        groups, chunks, time = self.groups(n), chunks_of(prefill), self.modes.time
         return time.draft_s(groups, chunks), time.host_s(groups, chunks)
 
     # What a control asks.
 
     def context(self) -> Counts:
         """Context of each sequence, shape (n,)."""
-        context: Counts = self._prompt[: self.n] + self._produced[: self.n]
-        return context
+        return self._prompt[: self.n] + self._produced[: self.n]
 
     def ids(self) -> list[int]:
         """Request of each sequence."""
         return [request.id for request in self._requests]
 
+    def going_on(self) -> NDArray[np.bool_]:
+        """Which sequences have tokens left to emit, shape (n,)."""
+        left: NDArray[np.bool_] = self._left[: self.n] > 0
+        return left
+
     def would_accept(self, mode: int, row: int = ACCEPTED) -> Counts:
         """Draft tokens each sequence would accept in its next step in a mode, shape (n,)."""
-        law, n = self.modes.modes[mode].law, self.n
+        n, (_, law, levels, *_) = self.n, self.modes.modes[mode]
         drawn = self._latents[law, row, self._row[:n], self._place[:n]]
-        accepted: Counts = np.minimum(drawn, self.modes.modes[mode].levels).astype(np.int64)
+        accepted: Counts = np.minimum(drawn, levels, dtype=np.int64)
         return accepted
 
     def reading(self, mode: int, power: float) -> Counts:
@@ -183,8 +183,10 @@ class SlotBatch:
         self._prefilled[slot] = request.prefill_tokens
         self._left[slot] = request.output_tokens - request.produced
         self._held[slot] = request.held
-        # A prefill fills the caches of the drafts as well; only a swap leaves them as they were.
-        self._missed[slot] = 0
+        if request.prefilled:
+            # By the draft of the first mode alone; a swap leaves all caches as they were.
+            self._missed[slot] = request.prefill_tokens * self._unfilled
+            request.prefilled = False
         self.steps[slot] = self._accepted[slot] = self._drafted[slot] = 0
         self._lay_out(slot, request)
         request.start_step, request.finish_step = self.step, self.step + 1
@@ -239,7 +241,7 @@ class SlotBatch:
         self._place[:n] += 1
         self._refill[:n] = np.maximum(self._refill[:n] - 1, 0)
         self._away[:n] += 1
-        self._away[np.arange(n), mode] = 0
+        self._away[np.arange(n), mode] = self._refill[:n]
         self._missed[:n] += step.emitted[:, None]
         network = self._of.network[mode]
         ran = np.flatnonzero(network >= 0)
@@ -278,9 +280,14 @@ class SlotBatch:
             held = self.rules.kv.blocks(self._prefilled[:n], self.context(), of.slots[chosen])
         return _Step(accepted, capped, emitted, width, held)
 
-    def groups(self) -> list[Group]:
-        """Sequences of the next step by mode, with the contexts their attention reads."""
-        n, step, context = self.n, self._coming(), self.context()
+    def groups(self, n: int) -> list[Group]:
+        """Sequences of the next step by mode, with the contexts their attention reads.
+
+        Where none decode, the mode they will enter.
+        """
+        if not n:
+            return [Group(self._control.entering, 0, 0, 0, 0)]
+        step, context = self._coming(), self.context()
         attended = self.rules.kv.attended(self._prefilled[:n], context)
         numbers = self.mode[:n], context, attended, step.width, self._missed[:n]
         return groups_of(self.modes, *numbers)

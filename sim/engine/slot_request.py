@@ -28,9 +28,11 @@ class SlotRequest(Request):
         Its stream, by index.
     saved : list of arrays or None
         Where it stood when it was last taken out of the batch.
+    prefilled : bool
+        A prefill ended since.
     """
 
-    __slots__ = ("drawn", "key", "saved", "stream")
+    __slots__ = ("drawn", "key", "prefilled", "saved", "stream")
 
     def __init__(
         self,
@@ -44,8 +46,10 @@ class SlotRequest(Request):
         super().__init__(number, prompt_tokens, output_tokens, _NO_PATH, _NOTHING)
         self.drawn, self.key, self.stream = drawn, key, stream
         self.saved: list[NDArray[Any]] | None = None
+        self.prefilled = False
 
     def emit_after_prefill(self, rules: Rules) -> bool:
         """The end of a prefill emits one token; True if it is the request's very first."""
         self.produced += 1
+        self.prefilled = True
         return self.produced == 1

@@ -40,6 +40,11 @@ class Control(Protocol):
 
     by_slot: list[NDArray[Any]]
 
+    @property
+    def entering(self) -> int:
+        """Mode whose step computes prompts while nothing decodes."""
+        ...
+
     def enter(self, slot: int) -> None:
         """A request decodes for the first time; its state is zero."""
         ...

@@ -26,6 +26,11 @@ class _OneK:
         self._k, self._log = k, log
         self.by_slot: list[NDArray[Any]] = []
 
+    @property
+    def entering(self) -> int:
+        """See `Control.entering`."""
+        return self._k
+
     def enter(self, slot: int) -> None:
         """See `Control.enter`."""
 

@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 
 
 class _Foreseeing:
-    """Chooses in every step what raises the mean rate most: see `Rate`."""
+    """Chooses in every step what raises the mean rate most: see `Rate`.
+
+    Steps count as they were priced when they were chosen: beside no prefill, whose time no choice
+    changes.
+    """
+
+    entering = 0
 
     def __init__(self) -> None:
         self.by_slot: list[NDArray[Any]] = []
-        self._rate = Rate()
+        self._rate, self._priced_s = Rate(), 0.0
 
     def enter(self, slot: int) -> None:
         """See `Control.enter`."""
 
     def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
         """See `Control.observe`."""
-        self._rate.add(float((outcome.accepted + 1).sum()), seconds)
+        self._rate.add(float((outcome.accepted + 1).sum()), self._priced_s * batch.n)
 
 
 class ByProxy(_Foreseeing):
@@ -40,21 +46,22 @@ class ByProxy(_Foreseeing):
 
     def __init__(self, largest: int, power: float) -> None:
         super().__init__()
-        self._largest, self._power = largest, power
+        self.entering = self._largest = largest
+        self._power = power
 
     def choose(self, batch: SlotBatch) -> tuple[Counts, Counts]:
         """See `Control.choose`."""
         reading = batch.reading(self._largest, self._power)
         context, time = batch.context(), batch.modes.time
         best, most, ctx = 0, -np.inf, int(context.sum())
-        rate = self._rate.per_s
+        rate = self._rate.per_s * batch.n
         for k in range(self._largest + 1):
             width = 1 + np.minimum(reading, k)
             tokens, query_ctx = int(width.sum()), int((width * context).sum())
             step_s = time.step_s([Group(k, batch.n, ctx, tokens, query_ctx)], Chunks())
             gain = tokens - rate * step_s if self._rate.known else tokens / step_s
             if gain > most:
-                best, most = k, gain
+                best, most, self._priced_s = k, gain, step_s
         return np.full(batch.n, best), np.minimum(reading, best)
 
 
@@ -73,14 +80,18 @@ class Clairvoyant(_Foreseeing):
         emitted = np.stack([1 + batch.would_accept(mode) for mode in modes])
         alone = [self._step_s(batch, np.full(n, mode)) for mode in modes]
         cost_s = (np.array(alone) - min(alone)) / n
-        rate = self._rate.per_s or max(emitted.sum(axis=1) / np.array(alone))
+        rate = self._rate.per_s * n or max(emitted.sum(axis=1) / np.array(alone))
         tried = [np.full(n, mode) for mode in modes]
         for share in self._SHARES:
             tried.append(np.argmax(emitted - share * rate * cost_s[:, None], axis=0))
+        seconds = [self._step_s(batch, mode) for mode in tried]
         gains = [
-            emitted[mode, np.arange(n)].sum() - rate * self._step_s(batch, mode) for mode in tried
+            emitted[mode, np.arange(n)].sum() - rate * step_s
+            for mode, step_s in zip(tried, seconds, strict=True)
         ]
-        return tried[int(np.argmax(gains))], None
+        best = int(np.argmax(gains))
+        self._priced_s = seconds[best]
+        return tried[best], None
 
     def _step_s(self, batch: SlotBatch, mode: Counts) -> float:
         """A step with these modes, at their full widths [s]."""

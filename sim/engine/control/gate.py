@@ -52,6 +52,11 @@ class Gate:
         ]
         self.by_slot: list[NDArray[Any]] = by_gate if self._of == "request" else []
 
+    @property
+    def entering(self) -> int:
+        """See `Control.entering`."""
+        return FALLBACK if self._of == "engine" and self._closed[0] else PRIMARY
+
     def enter(self, slot: int) -> None:
         """See `Control.enter`: its gate is open."""
 
@@ -76,7 +81,7 @@ class Gate:
         elif isinstance(self._return, Proxy):
             read = batch.reading(PRIMARY, self._return.power)
             levels = np.full_like(read, batch.modes.modes[PRIMARY].levels)
-            self._take_in(self._signal, gate, closed, read, levels)
+            self._take_in(self._signal, gate, closed & batch.going_on(), read, levels)
         rested = here[self._since[here] >= self._strategy.dwell_steps]
         leaving, back = rested[self._leaves(rested)], rested[self._returns(rested)]
         self._switch(batch, leaving, end_s, self._read(self._window))

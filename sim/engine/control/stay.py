@@ -19,7 +19,7 @@ class Stay:
 
     def __init__(self, mode: int) -> None:
         self.by_slot: list[NDArray[Any]] = []
-        self._mode = mode
+        self.entering = self._mode = mode
 
     def enter(self, slot: int) -> None:
         """See `Control.enter`."""
