@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 from models import catalog
 from models.kernels import Kernels
 from models.step_time import Deployed, StepTime
-from models.strategies import Strategy, strategy_types
+from models.strategies import Strategy, fixed_types
 from models.transformer import Transformer
 
 BW = 3.35e12
 BF16, FP8 = 989.5e12, 1979e12
 GIB = 2**30
-KIND = strategy_types()
+KIND = fixed_types()
 PLAIN = KIND["autoregressive"]()
 PROFILE = catalog.profile(str(Path(__file__).parent / "by_hand_h100.yaml"))
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from models import kv_use
 from models.kernels import Kernels
 from models.schema import Constant
 from models.strategies import DraftPass, ExtraMemory, strategy_types
 from models.strict_yaml import load_yaml
-from sim import setup as setups
 from sim.engine.simulate import simulate
 from sim.scenario.build import Deployment, build
 from sim.scenario.load import parse_scenario
@@ -125,7 +125,7 @@ def test_draft_kv_takes_blocks(monkeypatch):
 def test_slots_decide_how_many_run(monkeypatch):
     case = Case(TREE, users=16, requests=64, prompt=64)
     charged = case.forecast(n_blocks=100)
-    monkeypatch.setattr(setups, "kv_slots", lambda *_: 1)
+    monkeypatch.setattr(kv_use, "kv_slots", lambda *_: 1)
     free = case.forecast(n_blocks=100)
     # 64 slots are 4 blocks beside the 5 to 12 of a sequence
     assert charged.running < 0.8 * free.running
@@ -135,7 +135,7 @@ def test_slots_decide_how_many_run(monkeypatch):
 def test_slots_cause_preemptions(monkeypatch):
     case = Case("{kind: eagle3, k: 5, acceptance: {tau: 2.6}}", users=32, requests=160, prompt=64)
     charged = case.forecast(n_blocks=200)
-    monkeypatch.setattr(setups, "kv_slots", lambda *_: 1)
+    monkeypatch.setattr(kv_use, "kv_slots", lambda *_: 1)
     free = case.forecast(n_blocks=200)
     # 17 slots are a block and more beside the 5 to 12 of a sequence
     assert charged.preemptions > 1.1 * free.preemptions > 0
