@@ -16,9 +16,8 @@ from sim.scenario.load import load_scenario
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/adaptive.md"
 IMAGES = ROOT / "docs/images"
-SHIFT, COUNT = (
-    ROOT / "examples" / name for name in ("domain_shift_gate", "k_by_running_sequences")
-)
+EXAMPLES = ROOT / "examples"
+SHIFT, COUNT = EXAMPLES / "domain_shift_gate.yaml", EXAMPLES / "k_by_running_sequences.yaml"
 USERS = "workload.arrivals.users"
 SHOWN = "gate to lookahead"
 """Gate whose switches and picture the page shows."""
