@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from sim.engine.recorder import Recorder
 from sim.engine.simulate import simulate
 from sim.histogram import LogHistogram
 from sim.progress import OnProgress, Progress
+from sim.refusals import counted
 from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
@@ -171,7 +171,7 @@ def _rows(
             **resources.memory(setup, served.recorders),
             "step_s": resources.decode_step(setup, at),
             "outside": resources.beyond(setup, served.recorders, served.runs, at),
-            "rejected_because": _refusals(served.recorders),
+            "rejected_because": counted(recorder.log.refusals for recorder in served.recorders),
             "tau_max": strategy.depth + 1,
             "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
             "acceptance_entries": entries_of(strategy.resolved_acceptance()),
@@ -253,11 +253,23 @@ def _serve(
         collector.end(ran, runs[-1], timeline, switching)
         if recorder.interrupted:
             raise KeyboardInterrupt
-    row = measure(
+    row = _measured(setup, scenario, workloads[0].users is None, recorders, runs)
+    row |= mode_row(setup.strategy, recorders, modes, runs, workloads[0].stream_names)
+    return Served(runs, recorders, row)
+
+
+def _measured(
+    setup: Setup,
+    scenario: Scenario,
+    open_loop: bool,
+    recorders: list[Recorder],
+    runs: list[Columns],
+) -> dict[str, Any]:
+    return measure(
         runs,
         LogHistogram.merged(recorder.itl for recorder in recorders),
         gpus=setup.deployment.gpus,
-        open_loop=workloads[0].users is None,
+        open_loop=open_loop,
         warmup=scenario.run.warmup,
         slo=dump.plain(scenario.slo),
         streams=[Kind(stream.name, stream.slo_class) for stream in scenario.workload.streams],
@@ -265,8 +277,6 @@ def _serve(
         stationary=scenario.workload.stationary,
         window_s=scenario.run.window_s,
     )
-    row |= mode_row(setup.strategy, recorders, modes, runs, workloads[0].stream_names)
-    return Served(runs, recorders, row)
 
 
 def _acceptance_seed(seed: int, replication: int) -> int:
@@ -288,11 +298,3 @@ def entries_of(acceptance: Acceptance | None) -> list[str]:
     inner = (entries_of(part) for part in (acceptance.by_domain or {}).values())
     own = [acceptance.catalog] if acceptance.catalog else []
     return sorted({*own, *(name for names in inner for name in names)})
-
-
-def _refusals(recorders: list[Recorder]) -> dict[str, int]:
-    """Rejected requests by reason, over all replications."""
-    counts: Counter[str] = Counter()
-    for recorder in recorders:
-        counts.update(recorder.log.refusals)
-    return dict(sorted(counts.items()))

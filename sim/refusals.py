@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
 TOO_LONG = "longer than max_model_len"
 TOO_LARGE = "larger than the whole KV pool"
 QUEUE_FULL = "queue full"
@@ -14,3 +17,11 @@ NEVER_FITS = (TOO_LONG, TOO_LARGE)
 
 LOAD = (QUEUE_FULL, SESSION_ENDED)
 """Rejected for want of room."""
+
+
+def counted(refusals: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Rejected requests by reason, over all replications."""
+    counts: Counter[str] = Counter()
+    for each in refusals:
+        counts.update(each)
+    return dict(sorted(counts.items()))
