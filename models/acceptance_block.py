@@ -203,6 +203,12 @@ class Acceptance(Frozen):
         return self
 
     @property
+    def entries(self) -> list[str]:
+        """Catalogue entries it rests on, those of its domains included."""
+        own = [self.catalog] if self.catalog else []
+        return own + [name for block in self.by_domain.values() for name in block.entries]
+
+    @property
     def stated(self) -> bool:
         """Whether it covers domains that ``by_domain`` does not name."""
         return any(getattr(self, name) is not None for name in _WAYS)

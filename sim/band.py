@@ -49,7 +49,7 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
     if not strategy.drafted:
         return Scale(_widened(plain.lo, lo), _widened(plain.hi, hi), 1.0, 1.0, LEVEL, basis)
     own = rows.of_step(strategy.band_family, engine.family, weights, query_tokens)
-    tau = Z * setup.law.uncertainty
+    tau = Z * max(law.uncertainty for law in setup.laws)
     waits = 1 + engine.sync_point_band if setup.is_async else 1.0
     return Scale(
         _widened(_together(plain.lo, own.lo, tau), lo),
@@ -101,8 +101,9 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
     if query_tokens > deployment.profile.valid.m[1]:
         bases.append("extrapolated")
     if strategy.drafted:
-        bases += [setup.law.basis, engine.draft_basis]
-        if _measured_elsewhere(strategy.resolved_acceptance(), target.name):
+        bases += [*(law.basis for law in setup.laws), engine.draft_basis]
+        stated = (part.resolved_acceptance() for part in strategy.parts.values())
+        if any(_measured_elsewhere(acceptance, target.name) for acceptance in stated):
             bases.append("extrapolated")
     if engine.given:
         bases.append("extrapolated")

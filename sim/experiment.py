@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from models.acceptance import Acceptance
 from models.residuals import Residuals
+from models.strategies import Strategy
 from sim import resources
 from sim.analysis import describe
 from sim.analysis.streams import Kind
@@ -174,7 +174,7 @@ def _rows(
             "rejected_because": counted(recorder.log.refusals for recorder in served.recorders),
             "tau_max": strategy.depth + 1,
             "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
-            "acceptance_entries": entries_of(strategy.resolved_acceptance()),
+            "acceptance_entries": _entries(strategy),
         }
         comparison.complete(row, setup, at)
         row["verdict"] = verdict(row)
@@ -291,10 +291,7 @@ def _cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | No
     return deployment.price_per_gpu_hour / (3600 * tok_per_s_per_gpu) * 1e6
 
 
-def entries_of(acceptance: Acceptance | None) -> list[str]:
-    """Catalogue entries an acceptance rests on, those of its domains included."""
-    if acceptance is None:
-        return []
-    inner = (entries_of(part) for part in (acceptance.by_domain or {}).values())
-    own = [acceptance.catalog] if acceptance.catalog else []
-    return sorted({*own, *(name for names in inner for name in names)})
+def _entries(strategy: Strategy) -> list[str]:
+    """Catalogue entries the acceptance of a strategy rests on, of all its modes and domains."""
+    stated = (part.resolved_acceptance() for part in strategy.parts.values())
+    return sorted({name for acceptance in stated if acceptance for name in acceptance.entries})

@@ -35,6 +35,11 @@ class Setup:
     modes: Modes | None = None
 
     @property
+    def laws(self) -> tuple[Law, ...]:
+        """Of every strategy it is made of."""
+        return (self.law,) if self.modes is None else self.modes.laws
+
+    @property
     def hypothetical(self) -> bool:
         """Whether this engine version cannot run it."""
         return not self.strategy.runs_on(self.deployment.engine)
