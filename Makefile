@@ -49,7 +49,7 @@ validation: $(VENV)/.installed  ## docs/validation.md, its pictures, and the err
 cpu-record: $(EXTRAS)/.installed  ## time kernels and a real model on this CPU, for tests/measured
 	PYTHONPATH=. $(EXTRAS_BIN)/python tests/record_cpu.py
 
-decoding-record: $(EXTRAS)/.installed  ## decode by every strategy on this CPU, for tests/measured: over an hour
+decoding-record: $(EXTRAS)/.installed  ## decode by every strategy on this CPU, for tests/measured: two hours
 	$(CALIBRATE) train-heads --heads 4 --threads 2 --out $(RECORD)/heads
 	$(CALIBRATE) device --device cpu --out $(RECORD)/cpu.yaml
 	$(CALIBRATE) decode --heads $(RECORD)/heads --out $(RECORD)/runs --per-domain 32

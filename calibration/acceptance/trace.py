@@ -87,11 +87,14 @@ class Trace:
         return Trace(offsets, self.accepted[kept], self.drafted[kept], self.context[kept], ranks)
 
     def halves(self) -> tuple[Trace, Trace]:
-        """The odd one of each pair of requests and the even one, in every second pair exchanged.
+        """The odd one of each pair of requests and the even one, taking turns at every scale.
 
-        Requests 1, 4, 5, 8, ... and 2, 3, 6, 7, ...: prompts that take turns in kind, such as JSON
-        and SQL, or that become harder, are in both halves alike.
+        In every second pair they are exchanged, in every second four of these again, and so on
+        (Thue-Morse): requests 1, 4, 6, 7, 10, ... and 2, 3, 5, 8, 9, ... Prompts that take turns
+        in kind, as two formats or four word problems do, or that become harder, are in both
+        halves alike.
         """
         numbers = np.arange(self.requests)
-        first = (numbers % 4 == 0) | (numbers % 4 == 3)
+        bits = numbers[:, None] >> np.arange(max(self.requests.bit_length(), 1)) & 1
+        first = bits.sum(axis=1) % 2 == 0
         return self.only(numbers[first]), self.only(numbers[~first])
