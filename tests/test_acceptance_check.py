@@ -73,6 +73,16 @@ def test_several_short_domains_together_show_what_each_hides():
     assert min(one.p for one in steady) > 0.01
 
 
+@pytest.mark.parametrize("kinds", [2, 4, 8])
+def test_prompts_that_take_turns_in_kind_are_in_both_halves_alike(kinds):
+    kind = np.arange(32) % kinds
+    both = Trace(np.arange(33), kind, np.full(32, kinds), np.full(32, 100)).halves()
+    for half in both:
+        assert np.bincount(half.accepted).tolist() == [16 // kinds] * kinds
+    odd = Trace(np.arange(9), np.arange(8), np.full(8, 8), np.full(8, 100)).halves()[0]
+    assert odd.accepted.tolist() == [0, 3, 5, 6]
+
+
 def test_half_of_seven_requests_is_too_few_to_check():
     assert check(measure("one", "code", CHAIN, trace(STEADY, 7, 32)), CHAIN) is None
 
