@@ -22,8 +22,8 @@ REQUEST, STEP, SECOND = 1, 2, 3
 PASSAGE, LEVEL, ANGLE, REPLAY = 4, 5, 6, 7
 """Whether a step begins a passage, the two numbers of its level, and records to replay."""
 
-SIGNAL = 8
-"""Whether a signal about the next step is true."""
+SIGNAL, STRANGER = 8, 10
+"""Whether a signal about the next step is true, and of whom it speaks if it is not."""
 
 LOSS = 9
 """How many accepted tokens a step keeps where KV is missing."""

@@ -11,6 +11,7 @@ from models.acceptance_file import read
 from models.gemm import US
 from models.residuals import LEVEL, Residual
 from models.schema import Basis, weakest
+from models.strategies import Strategy
 from sim.setup import Setup
 
 Z = 1.645
@@ -48,14 +49,17 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
     basis = _basis(setup, query_tokens)
     if not strategy.drafted:
         return Scale(_widened(plain.lo, lo), _widened(plain.hi, hi), 1.0, 1.0, LEVEL, basis)
-    own = rows.of_step(strategy.band_family, engine.family, weights, query_tokens)
+    each = [
+        rows.of_step(family, engine.family, weights, query_tokens) for family in _families(strategy)
+    ]
+    own_lo, own_hi = min(own.lo for own in each), max(own.hi for own in each)
     tau = Z * max(law.uncertainty for law in setup.laws)
     waits = 1 + engine.sync_point_band if setup.is_async else 1.0
     return Scale(
-        _widened(_together(plain.lo, own.lo, tau), lo),
-        waits * _widened(_together(plain.hi, own.hi, tau), hi),
-        _together(1.0, own.lo, tau),
-        waits * _together(1.0, own.hi, tau),
+        _widened(_together(plain.lo, own_lo, tau), lo),
+        waits * _widened(_together(plain.hi, own_hi, tau), hi),
+        _together(1.0, own_lo, tau),
+        waits * _together(1.0, own_hi, tau),
         LEVEL,
         basis,
     )
@@ -90,14 +94,13 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
     """The weakest of everything the prediction rests on."""
     deployment, strategy = setup.deployment, setup.strategy
     engine, weights, target = deployment.engine, deployment.weights, deployment.target
-    residual = deployment.residuals.of_step(
-        strategy.band_family, engine.family, weights, query_tokens
+    device, mixture = deployment.accelerator.name, bool(target.experts)
+    residuals = (
+        deployment.residuals.of_step(family, engine.family, weights, query_tokens)
+        for family in _families(strategy)
     )
-    device = deployment.accelerator.name
-    bases = [
-        residual.basis_for(engine.name, weights, bool(target.experts), device),
-        deployment.profile_basis,
-    ]
+    bases = [own.basis_for(engine.name, weights, mixture, device) for own in residuals]
+    bases.append(deployment.profile_basis)
     if query_tokens > deployment.profile.valid.m[1]:
         bases.append("extrapolated")
     if strategy.drafted:
@@ -110,6 +113,12 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
     if setup.hypothetical or setup.deployment.beyond_engine:
         bases.append("assumed")
     return weakest(bases)
+
+
+def _families(strategy: Strategy) -> list[str]:
+    """Whose residuals speak for it: every drafting mode's, the widest of which counts."""
+    drafting = [mode.band_family for mode in strategy.modes if mode.drafted]
+    return list(dict.fromkeys(drafting or [strategy.band_family]))
 
 
 def _measured_elsewhere(acceptance: Acceptance | None, target: str) -> bool:

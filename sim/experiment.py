@@ -274,7 +274,7 @@ def _measured(
         slo=dump.plain(scenario.slo),
         streams=[Kind(stream.name, stream.slo_class) for stream in scenario.workload.streams],
         domains=scenario.workload.domain_names,
-        stationary=scenario.workload.stationary,
+        stationary=scenario.stationary,
         window_s=scenario.run.window_s,
     )
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.mixed_modes import Chunks, Group
 from models.strategies.dynamic_k import Goodput, Schedule
 from sim.engine.control import Outcome
 from sim.engine.control.dynamic_k import ByGoodput, BySchedule
@@ -17,8 +16,8 @@ from sim.engine.mode_log import FIELDS, ModeLog
 from tests.switching import EAGLE, PLAIN, Served, chain, dynamic, gate, scheduled, serve
 
 
-def chosen(control: Any, n: int) -> int:
-    mode, limit = control.choose(SimpleNamespace(n=n))
+def chosen(control: Any, batch: Any) -> int:
+    mode, limit = control.choose(batch)
     assert limit is None
     assert len(set(mode.tolist())) == 1
     return int(mode[0])
@@ -29,19 +28,14 @@ def chosen(control: Any, n: int) -> int:
 
 def priced(step_s: list[float], n: int = 4) -> Any:
     """A batch whose step with K draft tokens takes ``step_s[K]``."""
-    time = SimpleNamespace(step_s=lambda groups, chunks: step_s[groups[0].mode])
-    return SimpleNamespace(n=n, ctx=1000, modes=SimpleNamespace(time=time))
+    return SimpleNamespace(n=n, priced_s=lambda mode, width=None: step_s[int(mode[0])])
 
 
 def observed(control: ByGoodput, batch: Any, rng: np.random.Generator, alpha: float) -> None:
-    k = chosen(control, batch.n)
+    k = chosen(control, batch)
     accepted = np.cumprod(rng.random((batch.n, k)) < alpha, axis=1).sum(axis=1)
     offered = np.full(batch.n, k)
-    control.observe(batch, Outcome(offered, accepted, offered, offered), step_of(batch, k), 1.0)
-
-
-def step_of(batch: Any, k: int) -> float:
-    return float(batch.modes.time.step_s([Group(k, 1, 1, 1, 1)], Chunks()))
+    control.observe(batch, Outcome(offered, accepted, offered, offered), 0.0, 1.0)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -52,7 +46,7 @@ def test_goodput_takes_the_k_of_most_tokens_a_second(seed: int) -> None:
     control, batch = ByGoodput(Goodput(window_tokens=10**6), 6, log), priced(step_s.tolist())
     taken = reached = 0
     for _ in range(60):
-        before = chosen(control, 4)
+        before = chosen(control, batch)
         entries = len(control._entries)
         observed(control, batch, rng, alpha)
         if len(control._entries) > entries:
@@ -60,7 +54,7 @@ def test_goodput_takes_the_k_of_most_tokens_a_second(seed: int) -> None:
             reached += control._entries[-1][2]
         chance = taken / reached
         rates = [sum(chance**j for j in range(k + 1)) / step_s[k] for k in range(7)]
-        now = chosen(control, 4)
+        now = chosen(control, batch)
         assert now == int(np.argmax(rates)) or (now == 1 and before == 0)
     if reached > 200:
         assert chance == pytest.approx(alpha, abs=0.15)
@@ -72,7 +66,7 @@ def test_goodput_is_never_stuck_without_drafts() -> None:
     control = ByGoodput(Goodput(window_tokens=50, every_steps=10), 3, log)
     batch, ks = priced([1.0, 1.3, 1.6, 1.9]), []
     for step in range(400):
-        ks.append(chosen(control, 4))
+        ks.append(chosen(control, batch))
         observed(control, batch, rng, 0.02 if step < 200 else 0.95)
     early = ks[50:200]
     drafting = np.flatnonzero(np.array(early) > 0)
@@ -88,7 +82,8 @@ def test_a_dead_band_holds_k_on_both_sides_of_a_bound() -> None:
     rule = Schedule.model_validate(scheduled([1, 5], [16, 3], [64, 0], dead_band=2))
     control = BySchedule(rule, ModeLog(tuple("012345")))
     counts = [1, 16, 17, 18, 16, 15, 14, 13, 66, 64, 62, 61, 14, 13, 100, 1]
-    assert [chosen(control, n) for n in counts] == [5, 5, 5, 3, 3, 3, 3, 5, 0, 0, 0, 3, 3, 5, 0, 5]
+    want = [5, 5, 5, 3, 3, 3, 3, 5, 0, 0, 0, 3, 3, 5, 0, 5]
+    assert [chosen(control, SimpleNamespace(n=n)) for n in counts] == want
 
 
 def test_without_a_dead_band_k_is_that_of_the_count() -> None:
@@ -97,7 +92,7 @@ def test_without_a_dead_band_k_is_that_of_the_count() -> None:
     )
     counts = np.random.default_rng(1).integers(1, 100, 200)
     want = [5 if n < 16 else 3 if n < 64 else 0 for n in counts]
-    assert [chosen(control, int(n)) for n in counts] == want
+    assert [chosen(control, SimpleNamespace(n=int(n))) for n in counts] == want
 
 
 def test_a_k_by_the_running_count_oscillates_and_a_dead_band_stops_it() -> None:
@@ -159,15 +154,14 @@ def test_a_perfect_signal_is_never_worse_than_the_best_fixed_k(
 def test_what_a_step_has_to_beat_is_priced_beside_no_prefill() -> None:
     """A second of prompts in a step changes no choice after it."""
     batch = priced([1.0, 1.5, 2.0, 2.5], n=2)
-    batch.context = lambda: np.array([100, 200])
     batch.reading = lambda k, power: np.array([3, 0])
     chosen = []
-    for seconds in (2.5, 1000.0):
+    for end_s in (2.5, 1000.0):
         control = ByProxy(3, 1.0)
         mode, limit = control.choose(batch)
         counts = np.array([3, 0])
         assert limit is not None
-        control.observe(batch, Outcome(mode, counts, mode, limit), seconds, seconds)
+        control.observe(batch, Outcome(mode, counts, mode, limit), 0.0, end_s)
         chosen.append(control._rate.per_s)
     assert chosen[0] == chosen[1] > 0
 

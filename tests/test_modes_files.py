@@ -171,7 +171,9 @@ def test_explain_shows_the_mode_sequences_start_in() -> None:
     }
     for name, same in (("by stream", "eagle3 K=3"), ("oracle", "autoregressive")):
         assert by_name[name]["verify_tokens"] == by_name[same]["verify_tokens"]
-        assert by_name[name]["t_step_s"] == pytest.approx(by_name[same]["t_step_s"])
+        own, alone = by_name[name]["t_step_s"], by_name[same]["t_step_s"]
+        # Beside Lookahead, which this engine does not schedule ahead, no step hides its host work.
+        assert own > 1.05 * alone if name == "by stream" else own == pytest.approx(alone)
     assert "the mode they start in: gate (eagle3 K=3)" in " ".join(
         explain_report(document, 100).split()
     )

@@ -123,7 +123,7 @@ def test_a_gate_that_never_closes_is_its_primary_alone(primary: dict[str, Any]) 
 
 def test_a_gate_tends_to_the_fallback_alone() -> None:
     """One step of the primary each request, then plain decoding that nothing opens again."""
-    shut = {"leave_below": 1000, "window_tokens": 1, "dwell_steps": 0}
+    shut = {"measure": "tau", "leave_below": 1000, "window_tokens": 1, "dwell_steps": 0}
     back = {"kind": "probe", "every_steps": 10**6}
     gated = serve(gate(chain(alpha=0.05), **shut, **{"return": back}), output=400)
     plain = serve(PLAIN, output=400)

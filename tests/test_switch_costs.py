@@ -53,15 +53,20 @@ def test_lookahead_accepts_nothing_in_the_levels_it_missed(
     """N - 1 = 4 at most, one a step; levels a short visit left to fill still are."""
     monkeypatch.setattr(simulate, "control_of", lambda *_: Scripted(script + "f" * 200))
     sure = {**LOOKAHEAD, "acceptance": {"alpha": 1, "spread": 0}}
-    emitted = serve(gate(sure), requests=8).steps["emitted"][1:]
+    emitted = serve(gate(sure, **{"return": {"kind": "probe", "steps": 5}}), requests=8).steps[
+        "emitted"
+    ][1:]
     want = [8 * 5 if letter == "A" else 8 for letter in fills]
     assert emitted[: len(want)].tolist() == want
+
+
+SHUT = {"measure": "tau", "leave_below": 1000, "dwell_steps": 0, "window_of": "engine"}
 
 
 def test_medusa_pays_nothing_and_a_draft_model_for_what_it_missed() -> None:
     """After a stay of 20 plain steps of one token each."""
     back = {"kind": "probe", "every_steps": 20, "window_tokens": 10**5}
-    keys = {"leave_below": 1000, "window_tokens": 1, "dwell_steps": 0, "window_of": "engine"}
+    keys = {**SHUT, "window_tokens": 1}
     for primary in (MEDUSA, chain("draft_model", 3, alpha=0)):
         flat = {**primary, "acceptance": {"alpha_by_pos": [0.0] * 3, "spread": 0}}
         flat = flat if primary["kind"] == "draft_model" else primary
@@ -92,7 +97,7 @@ def _draft_s(served: Any, place: int, missed: int) -> float:
 
 def test_a_draft_entered_for_the_first_time_pays_for_the_prompt() -> None:
     """Medusa computes no prompt for the draft model it falls back to."""
-    keys = {"leave_below": 1000, "window_tokens": 1, "dwell_steps": 0, "window_of": "engine"}
+    keys = {**SHUT, "window_tokens": 1}
     back = {"kind": "probe", "every_steps": 10**6}
     served = serve(
         gate(MEDUSA, fallback=chain("draft_model", 3), **keys, **{"return": back}),
@@ -114,7 +119,7 @@ def test_a_draft_entered_for_the_first_time_pays_for_the_prompt() -> None:
 def test_what_a_draft_missed_may_be_more_than_a_step_can_take() -> None:
     """64 x 200 tokens, 8192 a pass: the rest in a pass before, without which nothing is priced."""
     back = {"kind": "probe", "every_steps": 200, "window_tokens": 10**5}
-    keys = {"leave_below": 1000, "window_tokens": 1, "dwell_steps": 0, "window_of": "engine"}
+    keys = {**SHUT, "window_tokens": 1}
     served = serve(
         gate(chain("draft_model", 3), **keys, **{"return": back}),
         users=64,
@@ -192,7 +197,7 @@ def test_a_law_is_that_of_the_mode() -> None:
     shut = {"leave_below": 0.5, "dwell_steps": 10**5}
     gated, alone = serve(gate(chain(), **shut)), serve(chain())
     assert gated.steps["emitted"].tolist() == alone.steps["emitted"].tolist()
-    keys = {"leave_below": 1000, "window_tokens": 20, "dwell_steps": 0, "window_of": "engine"}
+    keys = {**SHUT, "window_tokens": 20}
     left = serve(gate(chain(), fallback=PLAIN, **keys))
     first = int(np.searchsorted(left.steps["start_s"], left.switches()[0].at_s - 1e-9))
     assert first > 2

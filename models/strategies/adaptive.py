@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from models.schema import Frozen, PositiveInt, Share
+from models.schema import Frozen, ModelError, PositiveInt, Share
 from models.strategies.autoregressive import Autoregressive
 from models.strategies.base import Strategy
 from models.strategies.modes import AnyMode, Switching
@@ -94,7 +94,30 @@ class Adaptive(Switching):
     def _drafts(self) -> Adaptive:
         if not self.primary.drafted:
             raise ValueError("the primary drafts nothing: there is no acceptance to watch")
+        filling = self.primary.refill_steps
+        if isinstance(self.return_, Probe) and self.return_.steps <= filling:
+            raise ModelError(
+                f"the first {filling} steps of the primary only fill its window, "
+                f"got {self.return_.steps}",
+                "return.steps",
+            )
+        if self.returns_at < self.leave_below:
+            raise ModelError(
+                f"must be at least leave_below ({self.leave_below:g}), got {self.returns_at:g}",
+                "return_above",
+            )
+        for key in ("leave_below", "return_above"):
+            limit = getattr(self, key)
+            if limit is not None and (limit < 1) is (self.measure == "tau"):
+                self._check_limit(key, limit)
         return self
+
+    def _check_limit(self, key: str, limit: float) -> None:
+        """A share is at most 1, and a step emits at least a token."""
+        if self.measure == "tau":
+            raise ModelError(f"tau is never below 1, got {limit:g}", key)
+        if limit > 1:
+            raise ModelError(f"{self.measure} is at most 1, got {limit:g}", key)
 
     def _default_label(self) -> str:
         return f"gate: {self.primary.name}, else {self.modes[1].name}"

@@ -12,7 +12,7 @@ from models.strategies.modes import AnyMode, Switching
 
 
 class Oracle(Switching):
-    """Knows every draw and switches free of charge: what no policy over its modes can beat."""
+    """Knows every draw and switches free of charge; aims at the mean rate, to measure others by."""
 
     kind: Literal["oracle"] = "oracle"
     among: tuple[AnyMode, ...] = Field(

@@ -101,7 +101,8 @@ def _gpus(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
 
 
 def _drafts(scenario: Mapping[str, Any]) -> list[str]:
-    drafts = [strategy.get("draft") for strategy in scenario.get("strategies", [])]
+    strategies = scenario.get("strategies", [])
+    drafts = [part.get("draft") for strategy in strategies for _, part in _parts(strategy)]
     return list(dict.fromkeys(draft for draft in drafts if isinstance(draft, str)))
 
 
@@ -121,11 +122,19 @@ def _acceptance(document: Document) -> Iterator[Assumption]:
         yield Assumption(what, value, basis, entry["source"])
     first = next(iter(points(document["rows"])), [])
     for row, strategy in zip(first, document["scenario"].get("strategies", []), strict=False):
-        stated = strategy.get("acceptance") or {}
-        numbers = ", ".join(f"{key} {stated[key]}" for key in STATED if key in stated)
-        if numbers:
-            what = f"acceptance of {row['strategy']}"
-            yield Assumption(what, numbers, stated.get("basis", ""), "stated in the scenario")
+        for key, part in _parts(strategy):
+            stated = part.get("acceptance") or {}
+            numbers = ", ".join(f"{name} {stated[name]}" for name in STATED if name in stated)
+            if numbers:
+                what = f"acceptance of {row['strategy']}{f' ({key})' if key else ''}"
+                yield Assumption(what, numbers, stated.get("basis", ""), "stated in the scenario")
+
+
+def _parts(strategy: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A strategy, or those it switches between by the key they stand under."""
+    inner = {key: strategy[key] for key in ("primary", "fallback") if strategy.get(key)}
+    inner |= {f"among[{place}]": one for place, one in enumerate(strategy.get("among", ()))}
+    yield from inner.items() or [("", strategy)]
 
 
 def _memory(scenario: Mapping[str, Any]) -> Iterator[Assumption]:

@@ -22,7 +22,7 @@ class Switch(NamedTuple):
     Attributes
     ----------
     at_s : float
-        End of the step after which it was decided [s].
+        When it took effect: the end of the step that decided it, the start of the next [s].
     owner : int
         Request or stream it holds for; -1: all sequences of the replica.
     mode_from, mode_to : int

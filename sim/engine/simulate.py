@@ -127,7 +127,7 @@ def _batch(plan: Plan, requests: Requests, recorder: Recorder, replica: int, dec
         return DecodeBatch(longest, rules.width, plan.varies_width, decoded)
     log = recorder.modes_of(replica, tuple(mode.name for mode in modes.modes))
     control = control_of(modes, rules, len(requests.stream_names), longest, log)
-    return SlotBatch(modes, rules, longest, control, log, decoded, plan.scale)
+    return SlotBatch(modes, rules, longest, control, log, decoded)
 
 
 def _intake(plan: Plan, requests: Requests, seed: int) -> Intake:

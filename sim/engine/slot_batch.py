@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.mixed_modes import Group
+from models.mixed_modes import Chunks, Group
 from models.paths import uniforms_at
 from sim.engine.control import Control, Outcome
 from sim.engine.mode_log import ModeLog
@@ -53,8 +53,6 @@ class SlotBatch:
     log : ModeLog
     decoded : int
         Tokens decoded before.
-    scale : float
-        Factor on every step time.
 
     Attributes
     ----------
@@ -76,11 +74,10 @@ class SlotBatch:
         control: Control,
         log: ModeLog,
         decoded: int = 0,
-        scale: float = 1.0,
     ) -> None:
         self.step, self.n, self.decoded = 0, 0, decoded
         self.width, self.rules, self.modes, self._log = rules.width, rules, modes, log
-        self._control, self._scale = control, scale
+        self._control = control
         most, self._requests = rules.max_num_seqs, list[SlotRequest]()
         # Rows are touched as they are needed: what nobody uses takes no memory.
         self._latents = np.zeros((len(modes.laws), 4, most, longest + 1), dtype=np.int32)
@@ -101,8 +98,6 @@ class SlotBatch:
         self._of = modes.arrays()
         self._unfilled = np.arange(self._missed.shape[1]) != self._of.network[modes.start]
         self._next: _Step | None = None
-
-    # What the scheduler and the clock ask.
 
     @property
     def ctx(self) -> int:
@@ -137,8 +132,6 @@ class SlotBatch:
         groups, chunks, time = self.groups(n), chunks_of(prefill), self.modes.time
         return time.draft_s(groups, chunks), time.host_s(groups, chunks)
 
-    # What a control asks.
-
     def context(self) -> Counts:
         """Context of each sequence, shape (n,)."""
         return self._prompt[: self.n] + self._produced[: self.n]
@@ -152,6 +145,14 @@ class SlotBatch:
         left: NDArray[np.bool_] = self._left[: self.n] > 0
         return left
 
+    def priced_s(self, mode: Counts, width: Counts | None = None) -> float:
+        """A step of all sequences in these modes, beside no prefill; at full width, or this [s]."""
+        prompt, context, kv = self._prefilled[: self.n], self.context(), self.rules.kv
+        width = self._of.width[mode] if width is None else width
+        attended, none = kv.attended(prompt, context), np.zeros_like(self._missed[: self.n])
+        groups = groups_of(self.modes, mode, context, attended, width, none)
+        return kv.with_fetches_s(self.modes.time.step_s(groups, Chunks()), prompt, context)
+
     def would_accept(self, mode: int, row: int = ACCEPTED) -> Counts:
         """Draft tokens each sequence would accept in its next step in a mode, shape (n,)."""
         n, (_, law, levels, *_) = self.n, self.modes.modes[mode]
@@ -164,8 +165,6 @@ class SlotBatch:
         told = uniforms_at(self._key[: self.n], self._produced[: self.n]) < power
         read: Counts = np.where(told, self.would_accept(mode), self.would_accept(mode, OTHER))
         return read
-
-    # What happens.
 
     def join(self, request: Request) -> None:
         """Start decoding a request with the next step."""
@@ -212,8 +211,8 @@ class SlotBatch:
     def _take_out(self, slot: int) -> SlotRequest:
         """Book what a sequence did and free its slot: the last sequence moves into it."""
         request, last = self._requests[slot], self.n - 1
-        request.decoded += int(self._produced[slot]) - request.produced
-        request.produced, request.held = int(self._produced[slot]), int(self._held[slot])
+        produced, request.held = int(self._produced[slot]), int(self._held[slot])
+        request.decoded, request.produced = request.decoded + produced - request.produced, produced
         request.n_steps += int(self.steps[slot])
         request.accepted += int(self._accepted[slot])
         request.drafted += int(self._drafted[slot])
@@ -239,7 +238,8 @@ class SlotBatch:
         self._accepted[:n] += step.accepted
         self._drafted[:n] += step.drafted
         self._place[:n] += 1
-        self._refill[:n] = np.maximum(self._refill[:n] - 1, 0)
+        filling = self._refill[:n] > 0
+        self._refill[:n] -= filling
         self._away[:n] += 1
         self._away[np.arange(n), mode] = self._refill[:n]
         self._missed[:n] += step.emitted[:, None]
@@ -247,10 +247,10 @@ class SlotBatch:
         ran = np.flatnonzero(network >= 0)
         self._missed[ran, network[ran]] = 0
         self.decoded += int(step.emitted.sum())
-        offered = np.minimum(self._of.levels[mode], step.drafted)
+        offered = np.where(filling, 0, np.minimum(self._of.levels[mode], step.drafted))
         outcome = Outcome(mode, step.accepted, offered, step.drafted)
         self._log.add(start_s, end_s, outcome)
-        self._control.observe(self, outcome, (end_s - start_s) / self._scale, end_s)
+        self._control.observe(self, outcome, start_s, end_s)
         self._next = None
         finished = np.flatnonzero(self._left[:n] == 0)[::-1].tolist()
         return sorted((self._take_out(slot) for slot in finished), key=lambda one: one.id)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from models.paths import SIGNAL, request_keys
+from models.paths import SIGNAL, STRANGER, request_keys, uniforms_at
 from sim.engine.intake import Intake
 from sim.engine.modes import Drawn, Latent, Modes, drawn
 from sim.engine.request import Request
@@ -42,7 +42,8 @@ class SlotIntake(Intake):
         others: list[tuple[Latent, ...]] = [()] * len(ids)
         if self._modes.reads_others:
             # Another request of this traffic: its domain and prompt, numbers of nobody.
-            other = np.random.default_rng([seed, first]).integers(0, len(rows.domain), len(ids))
+            told = uniforms_at(request_keys(seed, ids, STRANGER), np.zeros(1, dtype=np.int64))
+            other = (told * len(rows.domain)).astype(np.int64)
             others = drawn(
                 laws,
                 seed,

@@ -9,9 +9,7 @@ import numpy as np
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from models.schema import Frozen, ModelError
-from sim.scenario.distributions import (
-    Floats,
-)
+from sim.scenario.distributions import Floats
 
 LATEST = 1e9
 Unit = Literal["s", "share"]

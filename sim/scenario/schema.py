@@ -261,6 +261,11 @@ class Scenario(Frozen):
         return strategies
 
     @property
+    def stationary(self) -> bool:
+        """Whether a run settles: not where traffic changes, nor where a policy may swing."""
+        return self.workload.stationary and not any(one.switches for one in self.strategies)
+
+    @property
     def baseline(self) -> int:
         """Index of the strategy the others are compared with: the first plain decoding."""
         return next(i for i, s in enumerate(self.strategies) if s.kind == BASELINE)

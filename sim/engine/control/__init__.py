@@ -20,7 +20,8 @@ class Outcome(NamedTuple):
     mode, accepted, drafted : int64
         Mode it ran in, draft tokens accepted (before the cut at the end) and verified.
     offered : int64
-        Most it could have accepted: K of a chain, depth of a tree; 0 where nothing was drafted.
+        Most it could have accepted: K of a chain, depth of a tree; 0 where nothing was drafted, or
+        a window of Lookahead only filled.
     """
 
     mode: Counts
@@ -56,6 +57,6 @@ class Control(Protocol):
         """
         ...
 
-    def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
-        """Learn what a step did that took ``seconds`` of unscaled time and ended at ``end_s``."""
+    def observe(self, batch: SlotBatch, outcome: Outcome, start_s: float, end_s: float) -> None:
+        """Learn what the step from ``start_s`` to ``end_s`` did."""
         ...

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.mixed_modes import Chunks, Group
 from models.strategies.dynamic_k import Goodput, Schedule
 from sim.engine.control import Outcome
 from sim.engine.mode_log import ModeLog, Switch
@@ -23,7 +22,8 @@ class _OneK:
     """K of the next step, for every sequence; the modes are K = 0 to the largest."""
 
     def __init__(self, k: int, log: ModeLog) -> None:
-        self._k, self._log = k, log
+        self._k = self._next = k
+        self._log = log
         self.by_slot: list[NDArray[Any]] = []
 
     @property
@@ -36,12 +36,17 @@ class _OneK:
 
     def choose(self, batch: SlotBatch) -> tuple[Counts, None]:
         """See `Control.choose`."""
-        return np.full(batch.n, self._k), None
+        self._next = self._chosen(batch)
+        return np.full(batch.n, self._next), None
 
-    def _change(self, k: int, reading: float, end_s: float) -> None:
-        if k != self._k:
-            self._log.switch(Switch(end_s, _EVERYBODY, self._k, k, reading))
-        self._k = k
+    def _chosen(self, batch: SlotBatch) -> int:
+        raise NotImplementedError
+
+    def _ran(self, reading: float, start_s: float) -> None:
+        """The step that began at ``start_s`` ran with the K chosen for it."""
+        if self._next != self._k:
+            self._log.switch(Switch(start_s, _EVERYBODY, self._k, self._next, reading))
+        self._k = self._next
 
 
 class ByGoodput(_OneK):
@@ -59,8 +64,9 @@ class ByGoodput(_OneK):
         self._emitted = self._accepted = self._reached = 0
         self._plain = 0
 
-    def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
+    def observe(self, batch: SlotBatch, outcome: Outcome, start_s: float, end_s: float) -> None:
         """See `Control.observe`."""
+        self._ran(self._chance, start_s)
         self._plain = self._plain + 1 if self._k == 0 else 0
         drafted = outcome.offered > 0
         if drafted.any():
@@ -68,10 +74,10 @@ class ByGoodput(_OneK):
             refused = accepted < outcome.offered[drafted]
             taken = int(accepted.sum())
             self._take_in(taken + accepted.size, taken, taken + int(refused.sum()))
+
+    def _chosen(self, batch: SlotBatch) -> int:
         k = self._best(batch) if self._reached else self._k
-        if k == 0 and self._plain >= self._rule.every_steps:
-            k = 1
-        self._change(k, self._chance, end_s)
+        return 1 if k == 0 and self._plain >= self._rule.every_steps else k
 
     @property
     def _chance(self) -> float:
@@ -90,12 +96,10 @@ class ByGoodput(_OneK):
 
     def _best(self, batch: SlotBatch) -> int:
         """The fewest draft tokens of the largest goodput, for the sequences there are."""
-        n, ctx, time = batch.n, batch.ctx, batch.modes.time
         emitted, best, most = 0.0, 0, 0.0
         for k in range(self._largest + 1):
             emitted += self._chance**k
-            width = k + 1
-            step_s = time.step_s([Group(k, n, ctx, n * width, ctx * width)], Chunks())
+            step_s = batch.priced_s(np.full(batch.n, k))
             if emitted / step_s > most:
                 best, most = k, emitted / step_s
         return best
@@ -109,14 +113,13 @@ class BySchedule(_OneK):
         self._rule = rule
         self._place = 0
 
-    def choose(self, batch: SlotBatch) -> tuple[Counts, None]:
-        """See `Control.choose`."""
+    def _chosen(self, batch: SlotBatch) -> int:
         self._place = self._placed(batch.n)
-        return np.full(batch.n, self._rule.by_batch[self._place][1]), None
+        return self._rule.by_batch[self._place][1]
 
-    def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
+    def observe(self, batch: SlotBatch, outcome: Outcome, start_s: float, end_s: float) -> None:
         """See `Control.observe`."""
-        self._change(self._rule.by_batch[self._place][1], float(batch.n), end_s)
+        self._ran(float(batch.n), start_s)
 
     def _placed(self, n: int) -> int:
         """Row of the schedule for ``n`` sequences, given the one in force."""

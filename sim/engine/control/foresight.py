@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from models.mixed_modes import Chunks, Group
 from sim.engine.control import Outcome
 from sim.engine.control.rate import Rate
 from sim.engine.path import Counts
@@ -32,7 +31,7 @@ class _Foreseeing:
     def enter(self, slot: int) -> None:
         """See `Control.enter`."""
 
-    def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
+    def observe(self, batch: SlotBatch, outcome: Outcome, start_s: float, end_s: float) -> None:
         """See `Control.observe`."""
         self._rate.add(float((outcome.accepted + 1).sum()), self._priced_s * batch.n)
 
@@ -52,13 +51,11 @@ class ByProxy(_Foreseeing):
     def choose(self, batch: SlotBatch) -> tuple[Counts, Counts]:
         """See `Control.choose`."""
         reading = batch.reading(self._largest, self._power)
-        context, time = batch.context(), batch.modes.time
-        best, most, ctx = 0, -np.inf, int(context.sum())
+        best, most = 0, -np.inf
         rate = self._rate.per_s * batch.n
         for k in range(self._largest + 1):
             width = 1 + np.minimum(reading, k)
-            tokens, query_ctx = int(width.sum()), int((width * context).sum())
-            step_s = time.step_s([Group(k, batch.n, ctx, tokens, query_ctx)], Chunks())
+            tokens, step_s = int(width.sum()), batch.priced_s(np.full(batch.n, k), width)
             gain = tokens - rate * step_s if self._rate.known else tokens / step_s
             if gain > most:
                 best, most, self._priced_s = k, gain, step_s
@@ -78,13 +75,13 @@ class Clairvoyant(_Foreseeing):
         """See `Control.choose`."""
         modes, n = range(len(batch.modes.modes)), batch.n
         emitted = np.stack([1 + batch.would_accept(mode) for mode in modes])
-        alone = [self._step_s(batch, np.full(n, mode)) for mode in modes]
+        alone = [batch.priced_s(np.full(n, mode)) for mode in modes]
         cost_s = (np.array(alone) - min(alone)) / n
         rate = self._rate.per_s * n or max(emitted.sum(axis=1) / np.array(alone))
         tried = [np.full(n, mode) for mode in modes]
         for share in self._SHARES:
             tried.append(np.argmax(emitted - share * rate * cost_s[:, None], axis=0))
-        seconds = [self._step_s(batch, mode) for mode in tried]
+        seconds = [batch.priced_s(mode) for mode in tried]
         gains = [
             emitted[mode, np.arange(n)].sum() - rate * step_s
             for mode, step_s in zip(tried, seconds, strict=True)
@@ -92,12 +89,3 @@ class Clairvoyant(_Foreseeing):
         best = int(np.argmax(gains))
         self._priced_s = seconds[best]
         return tried[best], None
-
-    def _step_s(self, batch: SlotBatch, mode: Counts) -> float:
-        """A step with these modes, at their full widths [s]."""
-        context, groups = batch.context(), []
-        for index in np.unique(mode).tolist():
-            own = context[mode == index]
-            ctx, width = int(own.sum()), batch.modes.modes[index].width
-            groups.append(Group(index, own.size, ctx, own.size * width, ctx * width))
-        return batch.modes.time.step_s(groups, Chunks())

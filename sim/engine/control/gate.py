@@ -66,7 +66,7 @@ class Gate:
         fallback = self._closed[gate] & (self._probing[gate] == 0)
         return np.where(fallback, FALLBACK, PRIMARY), None
 
-    def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
+    def observe(self, batch: SlotBatch, outcome: Outcome, start_s: float, end_s: float) -> None:
         """See `Control.observe`."""
         gate = self._gate_of(batch)
         here = np.unique(gate)
@@ -83,6 +83,8 @@ class Gate:
             levels = np.full_like(read, batch.modes.modes[PRIMARY].levels)
             self._take_in(self._signal, gate, closed & batch.going_on(), read, levels)
         rested = here[self._since[here] >= self._strategy.dwell_steps]
+        if self._of == "request":
+            rested = rested[batch.going_on()[rested]]
         leaving, back = rested[self._leaves(rested)], rested[self._returns(rested)]
         self._switch(batch, leaving, end_s, self._read(self._window))
         self._switch(batch, back, end_s, self._read(self._signal))

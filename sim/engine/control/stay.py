@@ -28,5 +28,5 @@ class Stay:
         """See `Control.choose`."""
         return np.full(batch.n, self._mode), None
 
-    def observe(self, batch: SlotBatch, outcome: Outcome, seconds: float, end_s: float) -> None:
+    def observe(self, batch: SlotBatch, outcome: Outcome, start_s: float, end_s: float) -> None:
         """See `Control.observe`."""
