@@ -447,7 +447,7 @@ def test_a_curve_is_drawn_over_the_batch_for_the_cases_asked() -> None:
     (found,) = run.audit(load_claims(shipped(), ["C3"]))["claims"]
     curves = {case["label"]: case["curve"] for case in found["cases"] if case["curve"]}
     assert list(curves) == [
-        f"{layout} at 625 tokens" for layout in ("inline", "copy on write", "contiguous")
+        f"{layout} at 750 tokens" for layout in ("inline", "copy on write", "contiguous")
     ]
     for dots in curves.values():
         assert [dot["value"] / dots[0]["value"] for dot in dots] == [dot["batch"] for dot in dots]
