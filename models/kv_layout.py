@@ -97,18 +97,3 @@ class KvLayout:
         for count, tokens in self.branches:
             held += count * ((partial + (tokens + block - 1)) // block)
         return held
-
-
-def expansion(layout: KvLayout, plain: KvLayout, context: Counts) -> NDArray[np.float64]:
-    """KV blocks of a batch over those of plain decoding, all at one context.
-
-    How many sequences there are cancels: a batch of any size grows by the same factor.
-
-    Parameters
-    ----------
-    layout, plain : KvLayout
-    context : int64, shape (n,)
-        Tokens of every sequence.
-    """
-    ratio: NDArray[np.float64] = layout.held(context) / plain.held(context)
-    return ratio

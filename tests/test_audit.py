@@ -424,6 +424,60 @@ def test_kv_is_counted_in_blocks(two_gpus: View) -> None:
     assert value(two_gpus, "kv_capacity", "plain", 64, 640) == pool // block // 20
 
 
+@pytest.mark.parametrize("tree_kv", ["inline", "copy_on_write"])
+def test_the_capacity_is_the_most_sequences_an_overloaded_run_decodes(
+    tmp_path: Path, tree_kv: str
+) -> None:
+    """An engine that never preempts reserves prompt and output, not what is held half way."""
+    claims = tmp_path / "claims.yaml"
+    text = SMALL.replace(
+        "    workload:",
+        f"    engine: {{name: tensorrt_llm_trt, tree_kv: {tree_kv}"
+        ", gpu_memory_utilization: 0.32}\n    workload:",
+        1,
+    )
+    text = text.replace("users: 1}", "users: 130}").replace("requests: 8", "requests: 150")
+    text = text.replace("value: 100}", "value: 500}").replace("value: 20}", "value: 250}")
+    beside = "\n".join(
+        f"      {measure} of {name}: {{measure: {measure}, strategy: {name}}}"
+        for measure in ("kv_capacity", "batch_peak")
+        for name in ("plain", "heads")
+    )
+    text = text.replace("      a step: {measure: step_s, strategy: plain}", beside)
+    claims.write_text(text.replace("values: [0.9, 0.05]", "values: [0.9]"), "utf-8")
+    (found,) = run.audit(load_claims(claims, ["fast"]))["claims"]
+    figures = {key: one[0]["value"] for key, one in found["cases"][0]["arithmetic"].items()}
+    for name in ("plain", "heads"):
+        assert 1 < figures[f"kv_capacity of {name}"] < 130
+        assert figures[f"kv_capacity of {name}"] == figures[f"batch_peak of {name}"]
+
+
+def test_a_figure_of_one_stream_is_that_of_its_requests(claims: Path) -> None:
+    one = (
+        "        - {name: %s, share: 0.5, prompt_tokens: {kind: fixed, value: %d},\n"
+        "           output_tokens: {kind: fixed, value: 20}}\n"
+    )
+    start, end = SMALL.index("        - prompt_tokens"), SMALL.index("    strategies:")
+    text = SMALL[:start] + one % ("short", 100) + one % ("long", 4000) + SMALL[end:]
+    asked = "measure: ttft_mean_s, strategy: heads, stream: long, claimed: {max: 1}"
+    text = text.replace("measure: speedup, strategy: heads, claimed: {min: 1.2}", asked)
+    beside = "short: {measure: ttft_mean_s, stream: short}\n      all: {measure: ttft_mean_s}"
+    text = text.replace("a step: {measure: step_s, strategy: plain}", beside)
+    claims.write_text(text, "utf-8")
+    (found,) = run.audit(load_claims(claims, ["fast"]))["claims"]
+    case = found["cases"][0]
+    short, every = (case["arithmetic"][name][0]["value"] for name in ("short", "all"))
+    assert short < every < case["figures"][0]["value"]
+    assert case["figures"][0]["stream"] == "long" and case["figures"][0]["lo"] is None
+    for old, new, message in (
+        ("stream: long", "stream: longer", "no stream 'longer'; there is short, long"),
+        ("measure: ttft_mean_s, strategy", "measure: speedup, strategy", "of all requests only"),
+    ):
+        claims.write_text(text.replace(old, new), "utf-8")
+        with pytest.raises(InputError, match=message):
+            load_claims(claims)
+
+
 def test_launches_are_a_share_of_the_step_they_lengthen() -> None:
     (found,) = run.audit(load_claims(shipped(), ["C12"]))["claims"]
     every_pass, once = found["cases"][0], found["cases"][3]
@@ -447,7 +501,7 @@ def test_a_curve_is_drawn_over_the_batch_for_the_cases_asked() -> None:
     (found,) = run.audit(load_claims(shipped(), ["C3"]))["claims"]
     curves = {case["label"]: case["curve"] for case in found["cases"] if case["curve"]}
     assert list(curves) == [
-        f"{layout} at 625 tokens" for layout in ("inline", "copy on write", "contiguous")
+        f"{layout} at 750 tokens" for layout in ("inline", "copy on write", "contiguous")
     ]
     for dots in curves.values():
         assert [dot["value"] / dots[0]["value"] for dot in dots] == [dot["batch"] for dot in dots]

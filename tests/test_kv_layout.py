@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models import catalog
-from models.kv_layout import Branches, KvLayout, expansion
+from models.kv_layout import Branches, KvLayout
 from models.kv_memory import kv_slots
 from models.kv_use import kv_use
 from models.trees import make_tree, tree_leaves
@@ -140,12 +140,12 @@ def test_the_most_a_sequence_holds_is_the_most_of_its_steps():
 )
 def test_contexts_at_which_a_tree_takes_the_published_3_2_to_4_8_times(name, copied, contiguous):
     """The factor is one of tree and context; the number of streams it is said to need cancels."""
-    plain = layout(KIND["autoregressive"](kind="autoregressive"), "inline")
     contexts = np.arange(16, 20_000)
+    plain = layout(KIND["autoregressive"](kind="autoregressive"), "inline").held(contexts)
     for tree_kv, expected in (("copy_on_write", copied), ("contiguous", contiguous)):
-        ratio = expansion(layout(strategies()[name], tree_kv), plain, contexts)
+        ratio = layout(strategies()[name], tree_kv).held(contexts) / plain
         inside = contexts[(ratio >= 3.2) & (ratio <= 4.8)]
         assert (inside.min(), inside.max()) == expected
         assert ratio[-1] < 1.1
-    behind = expansion(layout(strategies()[name], "inline"), plain, contexts)
+    behind = layout(strategies()[name], "inline").held(contexts) / plain
     assert (behind[contexts >= 48] < 3.2).all()

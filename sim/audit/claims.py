@@ -61,6 +61,10 @@ class Quantity(Frozen):
     over: Label | None = Field(
         default=None, description="Divide by the same measure of this strategy."
     )
+    stream: Label | None = Field(
+        default=None,
+        description="Only of the requests of this stream, without a band; default all requests.",
+    )
     at: Settings = Field(
         default={}, description="Only at the points of `vary` with these values; default all."
     )
@@ -68,7 +72,10 @@ class Quantity(Frozen):
         default=None, ge=1, description="Sequences decoding, where no run is needed; default users."
     )
     context: int | None = Field(
-        default=None, ge=1, description="Tokens of context each; default half way through."
+        default=None,
+        ge=1,
+        description="Tokens of context each; default half way through, and the "
+        "last one for KV that an engine without preemption reserves.",
     )
 
     @field_validator("measure")
@@ -77,6 +84,13 @@ class Quantity(Frozen):
         if name not in MEASURES:
             raise ValueError(f"unknown measure{suggestion(name)}")
         return name
+
+    @model_validator(mode="after")
+    def _of_a_stream(self) -> Quantity:
+        if self.stream is not None and not MEASURES[self.measure].by_stream:
+            able = ", ".join(name for name, one in MEASURES.items() if one.by_stream)
+            raise ModelError(f"'{self.measure}' is of all requests only; not so: {able}", "stream")
+        return self
 
     @property
     def title(self) -> str:

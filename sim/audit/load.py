@@ -164,7 +164,7 @@ def _parsed(
 
 
 def _check(document: Document, claim: Claim, where: Where, case: Case) -> None:
-    """Refuse a figure of a strategy or a point that is not there."""
+    """Refuse a figure of a strategy, a stream or a point that is not there."""
     asked: list[tuple[Where, Quantity]] = [
         *(((*where, "tested", i), quantity) for i, quantity in enumerate(claim.tested)),
         *(((*where, "arithmetic", name), each) for name, each in claim.arithmetic.items()),
@@ -177,6 +177,11 @@ def _check(document: Document, claim: Claim, where: Where, case: Case) -> None:
             if wanted is not None and wanted not in names:
                 there = ", ".join(names)
                 raise document.error((*place, key), f"no strategy '{wanted}'; there is {there}")
+        known = [stream.name for stream in case.scenario.resolved.workload.streams]
+        if quantity.stream is not None and quantity.stream not in known:
+            there = ", ".join(map(str, known))
+            message = f"no stream '{quantity.stream}'; there is {there}"
+            raise document.error((*place, "stream"), message)
         if not any(at_point(quantity.at, point.values) for point in case.scenario.points):
             raise document.error((*place, "at"), "no point of the scenario has these values")
 

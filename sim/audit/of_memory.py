@@ -77,7 +77,10 @@ def kv_slots_reserved(look: Look) -> Measured:
 
 @register("blocks", simulated=False)
 def kv_blocks_per_sequence(look: Look) -> Measured:
-    """KV blocks a sequence of this context holds before its next step."""
+    """KV blocks a sequence of this context holds, or one that ends at it where all are reserved.
+
+    An engine that never preempts reserves them at admission.
+    """
     return Measured(float(_blocks(look)))
 
 
@@ -105,6 +108,10 @@ def unallocated_bytes(look: Look) -> Measured:
 
 
 def _blocks(look: Look) -> int:
-    prompt = look.context if look.asked_context is not None else round(look.view.lengths[0])
-    held = look.setup.rules.kv.blocks(np.array([prompt]), np.array([look.context]))
-    return int(held[0])
+    rules, (prompt, output) = look.setup.rules, look.view.lengths
+    if rules.preemption == "never":
+        last = look.asked_context or round(prompt + output)
+        first = max(min(round(prompt), last - 1), 1)
+        return rules.admitted(first, first, last) + rules.kv.run
+    first = look.context if look.asked_context is not None else round(prompt)
+    return int(rules.kv.blocks(np.array([first]), np.array([look.context]))[0])

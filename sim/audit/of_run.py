@@ -71,7 +71,7 @@ def tok_per_s(look: Look) -> Measured:
     return _banded(each and gpus * each, band, _why(look))
 
 
-@register("tokens", simulated=True)
+@register("tokens", simulated=True, by_stream=True)
 def tau(look: Look) -> Measured:
     """Mean tokens a decode step emits."""
     value, law = look.row["tau"], look.setup.law
@@ -82,7 +82,7 @@ def tau(look: Look) -> Measured:
     return Measured(value, max(value - off, 1.0), value + off, law.basis)
 
 
-@register("%", simulated=True)
+@register("%", simulated=True, by_stream=True)
 def accepted_share_of_levels(look: Look) -> Measured:
     """Accepted draft tokens over the most a step can accept: K of a chain, depth of a tree."""
     each, depth = tau(look), look.setup.strategy.depth
@@ -92,37 +92,37 @@ def accepted_share_of_levels(look: Look) -> Measured:
     return Measured((each.value - 1) / depth, lo, hi, each.basis)
 
 
-@register("%", simulated=True)
+@register("%", simulated=True, by_stream=True)
 def acceptance_rate(look: Look) -> Measured:
     """Accepted over drafted tokens; every node of a tree is drafted."""
     return _banded(look.row["acceptance_rate"], None, "nothing is drafted")
 
 
-@register("s", simulated=True)
+@register("s", simulated=True, by_stream=True)
 def ttft_mean_s(look: Look) -> Measured:
     """Mean time to first token, queue included."""
     return _latency(look, "ttft_s", "mean")
 
 
-@register("s", simulated=True)
+@register("s", simulated=True, by_stream=True)
 def ttft_p95_s(look: Look) -> Measured:
     """95th percentile of the time to first token."""
     return _latency(look, "ttft_s", "p95")
 
 
-@register("s", simulated=True)
+@register("s", simulated=True, by_stream=True)
 def tpot_mean_s(look: Look) -> Measured:
     """Mean time per output token after the first."""
     return _latency(look, "tpot_s", "mean")
 
 
-@register("s", simulated=True)
+@register("s", simulated=True, by_stream=True)
 def tpot_p95_s(look: Look) -> Measured:
     """95th percentile of the time per output token after the first."""
     return _latency(look, "tpot_s", "p95")
 
 
-@register("s", simulated=True)
+@register("s", simulated=True, by_stream=True)
 def e2e_mean_s(look: Look) -> Measured:
     """Mean time from sending a request to its last token."""
     return _latency(look, "e2e_s", "mean")
@@ -146,7 +146,7 @@ def kv_use_peak(look: Look) -> Measured:
     return Measured(look.row["kv_use_peak"])
 
 
-@register("%", simulated=True)
+@register("%", simulated=True, by_stream=True)
 def wasted_share(look: Look) -> Measured:
     """Drafted tokens that were not accepted, of all drafted."""
     rate = look.row["acceptance_rate"]

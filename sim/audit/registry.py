@@ -23,12 +23,15 @@ class Measure(NamedTuple):
         It needs a run; else it is arithmetic of one step or of the memory.
     about : str
         One line.
+    by_stream : bool
+        It can be asked of the requests of one stream.
     """
 
     function: Function
     unit: str
     simulated: bool
     about: str
+    by_stream: bool = False
 
 
 MEASURES: dict[str, Measure] = {}
@@ -40,12 +43,12 @@ def suggestion(name: str) -> str:
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(MEASURES)}"
 
 
-def register(unit: str, simulated: bool) -> Callable[[Function], Function]:
+def register(unit: str, simulated: bool, by_stream: bool = False) -> Callable[[Function], Function]:
     """Make a function a measure of its own name; its docstring says what it measures."""
 
     def add(function: Function) -> Function:
         about = " ".join((function.__doc__ or "").split()).rstrip(".")
-        MEASURES[function.__name__] = Measure(function, unit, simulated, about)
+        MEASURES[function.__name__] = Measure(function, unit, simulated, about, by_stream)
         return function
 
     return add

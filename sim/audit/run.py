@@ -142,6 +142,7 @@ def _figures(quantity: Quantity, views: Sequence[View]) -> list[Json]:
                 "measure": quantity.measure,
                 "strategy": _strategy(quantity, view.point.scenario),
                 "over": quantity.over,
+                "stream": quantity.stream,
                 "point": dict(view.point.values),
                 "unit": unit,
                 **one._asdict(),
@@ -161,10 +162,12 @@ def _measured(quantity: Quantity, view: View) -> Measured:
     function = MEASURES[quantity.measure].function
 
     def of(strategy: str) -> Measured:
-        return function(Look(view, strategy, quantity.batch, quantity.context))
+        return function(Look(view, strategy, quantity.batch, quantity.context, quantity.stream))
 
     try:
         one = of(_strategy(quantity, view.point.scenario))
+        if quantity.stream is not None:
+            one = Measured(one.value, why=one.why)  # bands are those of all requests
         if quantity.over is None or one.value is None:
             return one
         other = of(quantity.over)

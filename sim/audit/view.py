@@ -118,18 +118,23 @@ class Look:
         Its name in tables.
     asked_batch, asked_context : int or None
         As the quantity states them.
+    stream : str or None
+        Only the requests of this stream; None means all.
     """
 
     view: View
     strategy: str
     asked_batch: int | None = None
     asked_context: int | None = None
+    stream: str | None = None
 
     @property
     def row(self) -> Row:
-        """Its result row."""
+        """Its result row, with the figures of a stream in place of its own where one is asked."""
         assert self.view.rows is not None
-        return self.view.rows[self.strategy]
+        row = self.view.rows[self.strategy]
+        parts = row["streams"] if self.stream is not None else ()
+        return {**row, **next((part for part in parts if part["stream"] == self.stream), {})}
 
     @property
     def chosen(self) -> Strategy:

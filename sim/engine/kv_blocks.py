@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from sim.engine.kv_cache import BlockPool
 from sim.engine.request import Node, Request
 from sim.engine.rules import Rules
@@ -39,13 +37,9 @@ class KvBlocks:
 
     def needed(self, request: Request) -> int:
         """Ordinary blocks it holds from its admission on, those in use by others included."""
-        rules = self._rules
-        blocks = -(-request.prefill_tokens // rules.block_tokens)
-        if rules.preemption == "never":
-            prompt = np.array([request.prompt_tokens])
-            most = rules.kv.most(prompt, prompt + request.output_tokens) - rules.kv.run
-            blocks = max(blocks, int(most[0]))
-        return blocks
+        prompt = request.prompt_tokens
+        last = prompt + request.output_tokens
+        return self._rules.admitted(request.prefill_tokens, prompt, last)
 
     def in_use(self, request: Request) -> int:
         """Blocks of its prefix that others hold."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from models.kv_use import KvUse
 
 
@@ -56,3 +58,20 @@ class Rules:
     watermark_blocks: int
     request_s: float
     swap_s_per_block: float
+
+    def admitted(self, prefill: int, prompt: int, last: int) -> int:
+        """Blocks a request holds from its admission on, adjacent ones for branches aside.
+
+        Parameters
+        ----------
+        prefill : int
+            Tokens its next prefill computes: all so far after a preemption.
+        prompt, last : int
+            Tokens of its prompt, and of its context at the end. Where nothing is ever preempted
+            it is given all it can come to hold until then.
+        """
+        blocks = -(-prefill // self.block_tokens)
+        if self.preemption == "never":
+            most = self.kv.most(np.array([prompt]), np.array([last])) - self.kv.run
+            blocks = max(blocks, int(most[0]))
+        return blocks
