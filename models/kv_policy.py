@@ -17,17 +17,22 @@ from models.schema import Frozen, NonNegative, Positive, PositiveInt, Share
 Counts = NDArray[np.int64]
 
 
-class _Policy(Frozen):
-    """What every policy has: its two prices, stated by the user."""
+class KvLoss(Frozen):
+    """Two prices of KV that is cut, moved or quantised, both stated by the user."""
 
     acceptance_loss: Share = Field(
         description="Chance that a draft token the target accepted is refused after all, as KV "
-        "it would have needed is gone or changed; write 0 for none."
+        "it would have needed is gone or changed. Quantised KV has it in every step, a policy in "
+        "steps whose context it no longer keeps whole on the GPU. Write 0 for none."
     )
     quality_loss: Share = Field(
         description="Loss of answer quality, by a measure of your own: carried to the result, "
         "used for nothing; write 0 for none."
     )
+
+
+class _Policy(KvLoss):
+    """What every policy does, unless it says otherwise."""
 
     def attended(self, prompt: Counts, context: Counts) -> Counts:
         """Tokens attention reads in a step, those fetched included."""
@@ -44,6 +49,11 @@ class _Policy(Frozen):
     def cold(self, context: Counts) -> Counts:
         """Tokens fetched from outside the GPU in a step."""
         return np.zeros_like(context)
+
+    def cut(self, prompt: Counts, context: Counts) -> NDArray[np.bool_]:
+        """Whether a step has less than its whole context on the GPU; once so, so up to the end."""
+        cut: NDArray[np.bool_] = self.attended(prompt, context) < context
+        return cut | (self.cold(context) > 0)
 
 
 class StreamingLlm(_Policy):

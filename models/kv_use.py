@@ -68,14 +68,15 @@ class KvUse:
             Tokens of the prefill; tokens so far, the one not yet computed included.
         slots : int64, shape (n,), optional
             Slots past the verified tokens, where each has its own; all as in the layout otherwise.
-            They count where everything is kept and inline.
+            They count where they are inline.
         """
-        if slots is not None and self.inline:
-            return -(-(context + slots - 1) // self.layout.block_tokens)
-        if self.policy is None:
-            return self.layout.held(context)
-        held = self.layout.held(self.policy.packed(prompt, context))
-        return held - self.policy.dropped(context, self.layout.block_tokens)
+        block, policy = self.layout.block_tokens, self.policy
+        kept = context if policy is None else policy.packed(prompt, context)
+        if slots is not None and self.layout.tree_kv == "inline":
+            held = -(-(kept + slots - 1) // block)
+        else:
+            held = self.layout.held(kept)
+        return held if policy is None else held - policy.dropped(context, block)
 
     def attended(self, prompt: Counts, context: Counts) -> Counts:
         """Tokens its attention reads in the next step."""
@@ -134,6 +135,8 @@ def kv_use(
     Sequences that switch between strategies hold what the one holds that takes most.
     """
     if strategy.switches:
+        # As `kv_slots`: the engine runs ahead of all modes or of none.
+        engine = engine if strategy.scheduled_ahead(engine) else engine.synchronous()
         uses = [kv_use(engine, mode, tree_kv, policy, bytes_per_token) for mode in strategy.modes]
         return max(uses, key=lambda use: int(use.layout.held(_CONTEXTS).sum()))
     slots, width = kv_slots(engine, strategy), strategy.verify_tokens

@@ -110,7 +110,7 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
             bases.append("extrapolated")
     if engine.given:
         bases.append("extrapolated")
-    if setup.hypothetical or setup.deployment.beyond_engine:
+    if setup.hypothetical or deployment.beyond_engine(strategy):
         bases.append("assumed")
     return weakest(bases)
 

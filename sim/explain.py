@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from models.schema import ModelError
+from models.thinning import ThinnedLaw
 from sim.band import step_scale
 from sim.engine.modes import Mode
 from sim.outside import Reach, kernel_sources, outside
@@ -85,11 +86,17 @@ def steady_batch(setup: Setup, workload: Workload, sample: Requests, context: in
     users = arrivals.users if isinstance(arrivals, ClosedLoop) else 0
     think_s = float(sample.think_s.mean())
     for n in range(1, most + 1):
-        busy_s = output_tokens * setup.step_time.decode(n, n * context) / setup.law.tau
+        busy_s = output_tokens * setup.step_time.decode(n, n * context) / _tau(setup, context)
         rate = users / (busy_s + think_s) if users else _rate_per_s(workload, sample)
         if n >= rate * busy_s / setup.deployment.replicas - ROUNDING:
             return n
     return most
+
+
+def _tau(setup: Setup, context: int) -> float:
+    """Tokens a step at this context, which a policy cuts or leaves whole."""
+    law = setup.law
+    return law.tau_at(context) if isinstance(law, ThinnedLaw) else law.tau
 
 
 def _rate_per_s(workload: Workload, sample: Requests) -> float:
@@ -143,7 +150,7 @@ def mean_width(setup: Setup) -> float:
 
 
 def _row(setup: Setup, at: Point) -> dict[str, Any]:
-    deployment, tau, start = setup.deployment, setup.law.tau, _start(setup)
+    deployment, tau, start = setup.deployment, _tau(setup, at.context), _start(setup)
     n, kv, width = at.batch, setup.rules.kv, mean_width(setup)
     query, prompt = round(n * width), np.array([at.context])
     n_ctx = n * int(kv.attended(prompt, prompt)[0])

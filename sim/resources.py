@@ -22,8 +22,8 @@ def memory(setup: Setup, recorders: Sequence[Recorder]) -> dict[str, Any]:
         ``unused`` (beyond the engine's share), ``weights``, ``draft``, ``reserve`` (activations
         and graphs) and ``kv``, of which ``kv_peak_used`` was in use at the peak. ``batch_peak`` is
         the most sequences one replica decoded at once, ``kv_unusable`` the mean share of its
-        blocks that were free but in no stretch a sequence's branches fit into; under a policy
-        ``quality_loss`` is what the user stated.
+        blocks that were free but in no stretch a sequence's branches fit into; where
+        losses of the KV are stated, ``quality_loss`` is the sum of those of quality.
     """
     peak = max(totals.blocks_peak for recorder in recorders for totals in recorder.totals)
     budget = setup.budget
@@ -55,9 +55,9 @@ def _unusable(setup: Setup, recorders: Sequence[Recorder]) -> float:
 
 
 def _stated(setup: Setup) -> dict[str, float]:
-    """What the user said of answers under a policy; nothing where all KV is kept."""
-    policy = setup.deployment.kv_policy
-    return {"quality_loss": policy.quality_loss} if policy else {}
+    """What the user said of answers from cut or quantised KV; nothing where nothing was said."""
+    loss = setup.deployment.quality_loss
+    return {} if loss is None else {"quality_loss": loss}
 
 
 def decode_step(setup: Setup, at: Operating | None) -> dict[str, Any] | None:

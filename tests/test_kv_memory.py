@@ -7,7 +7,9 @@ from by_hand import GIB, KIND, PLAIN
 
 from models import catalog
 from models.kv_memory import kv_budget, kv_slots
+from models.kv_use import kv_use
 from models.schema import ModelError
+from models.strategies.adaptive import Adaptive
 
 EAGLE, EAGLE3, MEDUSA = KIND["eagle"], KIND["eagle3"], KIND["medusa"]
 DRAFT, MTP, NGRAM, LOOKAHEAD = (KIND[k] for k in ("draft_model", "mtp", "ngram", "lookahead"))
@@ -191,3 +193,12 @@ WIDE = {"total_tokens": 60, "passes": 4, "topk": 10}
 )
 def test_slots_of_a_decoding_sequence(engine, strategy, expected):
     assert slots(engine, strategy) == expected
+
+
+def test_sequences_that_switch_lie_as_deep_as_they_reserve() -> None:
+    """The engine runs ahead of eagle3 alone, but of no mode where a Medusa chain is beside it."""
+    engine = catalog.engine("vllm_0.15")
+    gate = Adaptive(primary={"kind": "eagle3", "k": 5}, fallback={"kind": "medusa", "heads": 4})
+    slots = kv_slots(engine, gate)
+    assert slots == kv_use(engine, gate).layout.slots == 11
+    assert kv_use(engine, KIND["eagle3"](k=5)).layout.slots > slots

@@ -178,3 +178,40 @@ def test_nothing_lost_is_the_law_itself():
     assert ThinnedLaw.of(inner, 0.0, 1) is inner
     plain = PlainLaw()
     assert ThinnedLaw.of(plain, 0.5, 1) is plain
+
+
+@pytest.mark.parametrize(
+    ("kept", "cut_from"), [(streaming(4, 96), 101), (offload(100), 101), (snap(60), 1)]
+)
+def test_tokens_are_lost_from_the_step_on_that_is_cut(kept, cut_from):
+    lossy = kept.model_copy(update={"acceptance_loss": 0.5})
+    inner, ids, prompts = chains(), np.arange(30), np.full(30, 70)
+    tokens, domains = np.full(30, 120), np.zeros(30, dtype=np.int64)
+    law = ThinnedLaw.of(inner, 0.0, 1, lossy)
+    paths = law.paths(7, ids, tokens, domains, prompts)
+    always = ThinnedLaw.of(inner, 0.5, 1).sampler(7, ids, tokens, domains).sample(tokens).accepted
+    whole = inner.sampler(7, ids, tokens, domains).sample(tokens).accepted
+    for r in ids:
+        context, begin = 71, int(tokens[:r].sum())
+        for step, at in enumerate(range(paths.offsets[r], paths.offsets[r + 1])):
+            drawn = always if context >= cut_from else whole
+            assert paths.accepted[at] == drawn[begin + step]
+            context += int(paths.accepted[at]) + 1
+    assert law.tau_at(70) == pytest.approx(inner.tau if cut_from > 1 else law.tau)
+    assert law.tau_at(5000) == law.tau < inner.tau
+
+
+def test_two_losses_are_independent():
+    both = ThinnedLaw.of(chains(), 0.2, 1, snap(9).model_copy(update={"acceptance_loss": 0.5}))
+    assert both.cut_loss == pytest.approx(0.6)
+    assert both.tau == pytest.approx(ThinnedLaw.of(chains(), 0.6, 1).tau)
+    assert both.tau_at(5) == ThinnedLaw.of(chains(), 0.2, 1).tau
+
+
+def test_a_cut_sequence_holds_the_slots_of_its_own_k():
+    prompt, context = np.array([1000, 1000]), np.array([1010, 1010])
+    for kept in (snap(100), streaming(4, 100), offload(100)):
+        held = use(kept, slots=33).blocks(prompt, context, np.array([1, 33]))
+        single = [int(use(kept, slots=n).blocks(prompt, context)[0]) for n in (1, 33)]
+        assert held.tolist() == single
+        assert single[0] < single[1]

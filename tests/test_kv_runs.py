@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -14,7 +16,7 @@ from sim.engine.request import Request
 
 
 def test_a_run_is_the_first_stretch_that_is_long_enough():
-    pool = AddressPool(20)
+    pool = AddressPool(20, random.Random(1))
     assert pool.take_run(3) == 0
     pool.take(2)
     assert pool.take_run(3) == 5
@@ -25,7 +27,7 @@ def test_a_run_is_the_first_stretch_that_is_long_enough():
 
 
 def test_ordinary_blocks_are_those_free_for_longest():
-    pool = AddressPool(6)
+    pool = AddressPool(6, random.Random(1))
     assert pool.take_run(3) == 0
     pool.give_run(0, 3)
     pool.take(3)
@@ -33,7 +35,7 @@ def test_ordinary_blocks_are_those_free_for_longest():
 
 
 def test_free_blocks_in_short_stretches_are_of_no_use():
-    pool = AddressPool(12)
+    pool = AddressPool(12, random.Random(1))
     for start in (0, 4, 8):
         assert pool.take_run(3) == start
         pool.take_run(1)
@@ -52,7 +54,7 @@ def request(number: int) -> Request:
 
 
 def test_a_request_gives_back_the_blocks_it_took_at_admission():
-    pool, first, second = AddressPool(8), request(0), request(1)
+    pool, first, second = AddressPool(8, random.Random(1)), request(0), request(1)
     for owner in (first, second):
         pool.take(4)
         pool.own(owner, 0)
@@ -68,7 +70,7 @@ class Addresses(RuleBasedStateMachine):
 
     @initialize(blocks=st.integers(4, 60))
     def make(self, blocks):
-        self.pool = AddressPool(blocks)
+        self.pool = AddressPool(blocks, random.Random(1))
         self.runs: list[tuple[int, int]] = []
         self.owners: list[tuple[Request, int]] = []
         self.loose = 0
@@ -138,10 +140,11 @@ TestAddresses.settings = settings(
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_blocks_given_back_by_nobody_in_particular_are_drawn_alike_every_time(count):
-    def addresses() -> list[bool]:
-        pool = AddressPool(40)
+    def addresses(seed: int = 1) -> list[int | None]:
+        pool = AddressPool(40, random.Random(seed))
         pool.take(40)
         pool.release(count)
         return [pool.take_run(1) for _ in range(count)]
 
     assert addresses() == addresses()
+    assert addresses() != addresses(2)

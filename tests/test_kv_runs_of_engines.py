@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 from functools import cache
 from typing import Any
 
@@ -218,7 +219,7 @@ KEEPING = (
 @pytest.mark.parametrize("policy", KEEPING, ids=lambda policy: policy["kind"])
 def test_a_policy_that_keeps_everything_changes_nothing(policy):
     usual, kept = scenario(40_000), scenario(40_000)
-    kept["engine"]["kv_policy"] = {**policy, "acceptance_loss": 0, "quality_loss": 0}
+    kept["engine"]["kv_policy"] = {**policy, "acceptance_loss": 0.5, "quality_loss": 0}
     for without, within in zip(run(json.dumps(usual)), run(json.dumps(kept)), strict=True):
         for name in ("tau", "preemptions", "kv_use_peak", "batch_peak", "finished"):
             assert within.row[name] == without.row[name]
@@ -254,6 +255,43 @@ def test_a_step_waits_for_its_cold_tokens(overlap):
 def test_acceptance_that_is_lost_is_lost_in_the_run():
     asked = scenario(40_000)
     tau = run(json.dumps(asked))[-1].row["tau"]
-    asked["engine"]["kv_policy"] = {**KEEPING[0], "acceptance_loss": 0.5, "quality_loss": 0}
+    always = {**POLICIES[2], "budget_tokens": 1, "acceptance_loss": 0.5}
+    asked["engine"]["kv_policy"] = always
     thinned = run(json.dumps(asked))[-1].row["tau"]
     assert 1 + 0.35 * (tau - 1) < thinned < 1 + 0.5 * (tau - 1)
+    asked["engine"]["kv_policy"] = {**POLICIES[1], "acceptance_loss": 0.5}
+    assert thinned < run(json.dumps(asked))[-1].row["tau"] < tau
+
+
+def test_losses_of_quantised_and_of_cut_kv_come_together():
+    asked = scenario(40_000)
+    asked["model"] |= {"kv": "int4", "kv_loss": {"acceptance_loss": 0.2, "quality_loss": 0.25}}
+    quantised = run(json.dumps(asked))[-1].row
+    assert quantised["quality_loss"] == 0.25
+    asked["engine"]["kv_policy"] = {**POLICIES[2], "budget_tokens": 1, "acceptance_loss": 0.5}
+    both = run(json.dumps(asked))[-1].row
+    assert both["quality_loss"] == pytest.approx(0.27)
+    del asked["model"]["kv_loss"]
+    asked["model"]["kv"] = "fp8"
+    asked["engine"]["kv_policy"]["acceptance_loss"] = 0.6
+    assert both["tau"] == run(json.dumps(asked))[-1].row["tau"] < quantised["tau"]
+
+
+def test_which_blocks_go_back_is_drawn_by_seed_and_replica(monkeypatch):
+    made: list[random.Random] = []
+    pool = AddressPool.__init__
+
+    def noted(self: AddressPool, n_blocks: int, draws: random.Random) -> None:
+        made.append(random.Random())
+        made[-1].setstate(draws.getstate())
+        pool(self, n_blocks, draws)
+
+    monkeypatch.setattr(AddressPool, "__init__", noted)
+    asked = scenario(4500, tree_kv="contiguous")
+    asked["model"]["replicas"] = 2
+    for seed in (1, 1, 2):
+        asked["run"]["seed"] = seed
+        run(json.dumps(asked))
+    first = [draws.random() for draws in made]
+    assert first[:2] == first[2:4]
+    assert len({*first}) == 4

@@ -11,6 +11,7 @@ from models.strict_yaml import InputError, load_yaml
 from sim import experiment
 from sim.analysis.assumptions import assumptions
 from sim.analysis.report import run_report
+from sim.scenario.build import build
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import parse_scenario
 
@@ -27,15 +28,52 @@ def test_a_report_shows_blocks_of_no_use_only_where_there_are_any():
 def test_what_was_stated_and_assumed_is_listed():
     asked = scenario(4500, tree_kv="copy_on_write", launches={"per_step_us": 180})
     asked["engine"]["kv_policy"] = POLICIES[1]
-    asked["model"]["kv"] = "int4"
+    asked["model"] |= {"kv": "int4", "kv_loss": {"acceptance_loss": 0.1, "quality_loss": 0}}
     listed = {one.what: one for one in assumptions(document(asked))}
-    for what in ("KV cache", "KV of trees", "KV policy", "launch overhead"):
+    for what in ("KV cache", "loss by int4 KV", "KV of trees", "KV policy", "launch overhead"):
         assert listed[what].basis == "assumed"
     assert "acceptance_loss 0.1" in listed["KV policy"].value
+    assert "acceptance_loss 0.1" in listed["loss by int4 KV"].value
     assert "prefix caching is off" in listed["KV policy"].value
     assert "per_step_us 180" in listed["launch overhead"].value
     usual = [one.what for one in assumptions(document(scenario(40_000, requests=24)))]
     assert not {"KV cache", "KV of trees", "KV policy", "launch overhead"} & set(usual)
+    assert not [what for what in usual if what.startswith("loss by")]
+
+
+def test_fp8_that_nobody_says_costs_anything_is_assumed_to_cost_nothing():
+    asked = scenario(40_000, requests=24)
+    asked["model"]["kv"] = "fp8"
+    listed = {one.what: one for one in assumptions(document(asked))}
+    assert "no acceptance and no quality" in listed["loss by fp8 KV"].value
+    asked["model"]["kv_loss"] = {"acceptance_loss": 0, "quality_loss": 0.02}
+    listed = {one.what: one for one in assumptions(document(asked))}
+    assert "quality_loss 0.02" in listed["loss by fp8 KV"].value
+
+
+@pytest.mark.parametrize(
+    ("model", "key"),
+    [
+        ({"kv": "int4"}, "model.kv_loss"),
+        ({"kv_loss": {"acceptance_loss": 0, "quality_loss": 0}}, "model.kv_loss"),
+        ({"kv": "int4", "kv_loss": {"acceptance_loss": 0}}, "model.kv_loss.quality_loss"),
+    ],
+)
+def test_losses_of_quantised_kv_are_stated_and_of_no_other(model, key):
+    asked = scenario(4500)
+    asked["model"] |= model
+    with pytest.raises(InputError) as refused:
+        parse_scenario(load_yaml(json.dumps(asked), "scenario.yaml"))
+    assert refused.value.key == key
+    assert "\n" not in refused.value.message
+
+
+def test_bf16_may_be_compared_with_int4():
+    asked = scenario(4500)
+    asked["model"]["kv_loss"] = {"acceptance_loss": 0.5, "quality_loss": 0}
+    asked["vary"] = {"model.kv": ["bf16", "int4"]}
+    points = parse_scenario(load_yaml(json.dumps(asked), "scenario.yaml")).points
+    assert [build(point.scenario).kv_loss is None for point in points] == [True, False]
 
 
 @pytest.mark.parametrize("policy", POLICIES[1:], ids=lambda policy: policy["kind"])

@@ -31,6 +31,9 @@ strategies: [{{kind: autoregressive}}]
 """
 
 
+INT4 = "int4, kv_loss: {acceptance_loss: 0, quality_loss: 0}"
+
+
 def prepared(gpu: str = "h100_sxm", kv: str = "bf16", engine: str = "") -> Setup:
     text = SCENARIO.format(gpu=gpu, kv=kv, engine=engine)
     scenario = parse_scenario(load_yaml(text, "scenario.yaml"), []).points[0].scenario
@@ -102,16 +105,24 @@ def test_where_an_engine_is_slow_in_fp8_int4_is_no_faster():
 
 def test_int4_needs_constants_of_fp8():
     with pytest.raises(InputError, match=r"attention constants for bf16, got 'int4'"):
-        prepared(gpu="a100_80g_sxm", kv="int4")
+        prepared(gpu="a100_80g_sxm", kv=INT4)
 
 
 def test_what_nobody_measured_is_assumed():
     cut = "{kind: snapkv, budget_tokens: 99, acceptance_loss: 0, quality_loss: 0}"
     assert step_scale(prepared(), 64).basis == "validated"
     for changed in (
-        prepared(kv="int4"),
+        prepared(kv=INT4),
         prepared(engine=", launches: {per_step_us: 100}"),
         prepared(engine=f", kv_policy: {cut}"),
     ):
         assert step_scale(changed, 64).basis == "assumed"
     assert step_scale(prepared(engine=", launches: {}"), 64).basis == "validated"
+
+
+def test_trees_that_do_not_lie_inline_are_assumed_and_chains_are_not():
+    deployment = prepared(engine=", tree_kv: copy_on_write").deployment
+    assert deployment.beyond_engine(KIND["medusa"](heads=4, tree="medusa_63"))
+    assert not deployment.beyond_engine(MEDUSA)
+    inline = prepared().deployment
+    assert not inline.beyond_engine(KIND["medusa"](heads=4, tree="medusa_63"))

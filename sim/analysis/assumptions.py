@@ -140,9 +140,18 @@ def _parts(strategy: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 def _memory(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
     """What no engine was measured with: cut or quantised KV, other layouts, launch overhead."""
     stated, engine = "stated in the scenario", scenario["engine"]
-    if "int4" in _named(scenario, "model", "kv"):
+    kinds, loss = _named(scenario, "model", "kv"), scenario["model"].get("kv_loss")
+    if "int4" in kinds:
         value = "int4: read at the share of the bandwidth that fp8 reaches, scales included"
         yield Assumption("KV cache", value, "assumed", "bytes: LMDeploy, by head and token")
+    if loss is None and "fp8" in kinds:
+        value = "fp8 costs no acceptance and no quality, as no model.kv_loss is stated"
+        yield Assumption("loss by fp8 KV", value, "assumed", "not stated in the scenario")
+    for kind in kinds if loss else ():
+        if kind != "bf16":
+            keys = ", ".join(f"{key} {value}" for key, value in loss.items())
+            value = f"{keys}, in every step; quality_loss changes no number"
+            yield Assumption(f"loss by {kind} KV", value, "assumed", stated)
     layouts = [name for name in _named(scenario, "engine", "tree_kv") if name != "inline"]
     if layouts:
         value = f"{', '.join(layouts)}: memory only, steps take as long as inline"
@@ -150,7 +159,10 @@ def _memory(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
     policy = engine.get("kv_policy")
     if policy:
         keys = ", ".join(f"{key} {value}" for key, value in policy.items() if key != "kind")
-        value = f"{policy['kind']}: {keys}; prefix caching is off, quality_loss changes no number"
+        value = (
+            f"{policy['kind']}: {keys}; acceptance is lost in steps whose context is cut, prefix "
+            "caching is off, quality_loss changes no number"
+        )
         yield Assumption("KV policy", value, "assumed", stated)
     if engine.get("launches"):
         keys = ", ".join(f"{key} {value}" for key, value in engine["launches"].items())

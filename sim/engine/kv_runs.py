@@ -14,9 +14,6 @@ from sim.engine.kv_cache import BlockPool
 from sim.engine.request import Request
 from sim.engine.rules import Rules
 
-SEED = 1
-"""Of the choice which blocks a sequence gives back where nobody knows which it had."""
-
 
 class AddressPool(BlockPool):
     """A pool that knows which blocks are free, not only how many.
@@ -27,13 +24,19 @@ class AddressPool(BlockPool):
     they are drawn from all of that kind. Which cached prefix a run overwrites is not followed: the
     count of the oldest goes down, as for ordinary blocks.
 
+    Parameters
+    ----------
+    n_blocks : int
+    draws : random.Random
+        Chooses which blocks a sequence gives back where nobody knows which it had.
+
     Attributes
     ----------
     owned : dict
         Blocks of requests, as taken at their admission.
     """
 
-    def __init__(self, n_blocks: int) -> None:
+    def __init__(self, n_blocks: int, draws: random.Random) -> None:
         super().__init__(n_blocks)
         self.owned: dict[Request, list[int]] = {}
         self._order = OrderedDict.fromkeys(range(n_blocks))
@@ -41,7 +44,7 @@ class AddressPool(BlockPool):
         self._loose: list[int] = []
         self._leaving: list[int] = []
         self._in_runs = 0
-        self._random = random.Random(SEED)
+        self._random = draws
 
     def take(self, count: int) -> None:
         """See `BlockPool.take`: those free for longest."""
@@ -143,13 +146,15 @@ class RunBlocks(KvBlocks):
     Parameters
     ----------
     rules : Rules
+    draws : random.Random
+        As `AddressPool` takes it.
     """
 
     pool: AddressPool
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, draws: random.Random) -> None:
         super().__init__(rules)
-        self.pool = AddressPool(rules.n_blocks)
+        self.pool = AddressPool(rules.n_blocks, draws)
         self._runs: dict[Request, int] = {}
 
     def take(self, request: Request, kept: int) -> bool:

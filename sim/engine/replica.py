@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,7 @@ class Replica:
         Factor on every step time; the bands re-run a scenario at both ends of it.
     make_batch : callable
         Makes an empty batch, whose count of tokens decoded goes on from the number given.
-    recorder : Recorder
+    recorder, draws : Recorder, random.Random
 
     Attributes
     ----------
@@ -56,11 +57,10 @@ class Replica:
         scale: float,
         make_batch: Callable[[int], Batch],
         recorder: Recorder,
+        draws: random.Random,
     ) -> None:
-        self.env, self.number, self.rules = env, number, rules
-        self.cost, self.scale = cost, scale
-        self._make_batch = make_batch
-        self.recorder = recorder
+        self.env, self.number, self.rules, self.cost, self.scale = env, number, rules, cost, scale
+        self._make_batch, self._draws, self.recorder = make_batch, draws, recorder
         self.totals: StepTotals = recorder.totals[number]
         self.up = True
         self._life = 0
@@ -70,7 +70,7 @@ class Replica:
     def _clear(self, now_s: float, decoded: int) -> None:
         """Nothing runs, waits or is cached."""
         self.batch = self._make_batch(decoded)
-        self.scheduler = scheduler_of(self.rules, self.batch, self.totals)
+        self.scheduler = scheduler_of(self.rules, self.batch, self.totals, self._draws)
         self.now_s = self._known_s = now_s
         self.outstanding = 0
         self._idled_for: Request | None = None

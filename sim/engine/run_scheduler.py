@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from sim.engine.batch import Batch
 from sim.engine.kv_runs import RunBlocks
 from sim.engine.rules import Rules
@@ -18,12 +20,16 @@ class RunScheduler(Scheduler):
     batch : Batch
     totals : StepTotals
         Its ``unusable_s`` is kept.
+    draws : random.Random
+        Chooses which blocks a sequence gives back.
     """
 
     blocks: RunBlocks
 
-    def __init__(self, rules: Rules, batch: Batch, totals: StepTotals) -> None:
-        blocks = RunBlocks(rules)
+    def __init__(
+        self, rules: Rules, batch: Batch, totals: StepTotals, draws: random.Random
+    ) -> None:
+        blocks = RunBlocks(rules, draws)
         super().__init__(rules, batch, blocks)
         self._addresses, self._totals = blocks.pool, totals
         self._since_s, self._unusable = 0.0, 0
@@ -38,6 +44,6 @@ class RunScheduler(Scheduler):
         return plan
 
 
-def scheduler_of(rules: Rules, batch: Batch, totals: StepTotals) -> Scheduler:
+def scheduler_of(rules: Rules, batch: Batch, totals: StepTotals, draws: random.Random) -> Scheduler:
     """Scheduler of one replica, by how its blocks must lie."""
-    return RunScheduler(rules, batch, totals) if rules.kv.run else Scheduler(rules, batch)
+    return RunScheduler(rules, batch, totals, draws) if rules.kv.run else Scheduler(rules, batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,7 +75,7 @@ def simulate(
     plan : Plan
     requests : Requests
     seed : int
-        Seed of the acceptance draws, of routing and of retries.
+        Seed of the acceptance draws, of routing, of retries and of blocks given back.
     on_steps : callable, optional
         Gets the step rows, chunk by chunk.
     on_progress : callable, optional
@@ -98,6 +99,7 @@ def simulate(
             plan.scale,
             partial(_batch, plan, requests, recorder, number),
             recorder,
+            random.Random(f"{seed} {number}"),
         )
         for number in replicas
     ]

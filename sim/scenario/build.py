@@ -12,7 +12,7 @@ from models.kernel_table import KernelTable
 from models.kernels import Backend, Kernels
 from models.kv_layout import TreeKv
 from models.kv_memory import KvBudget, kv_budget
-from models.kv_policy import AnyPolicy
+from models.kv_policy import AnyPolicy, KvLoss
 from models.kv_use import KvUse, kv_use
 from models.launches import NO_LAUNCHES, Launches
 from models.laws import Law
@@ -52,6 +52,8 @@ class Deployment:
         Measured rows of this GPU, where they are wanted.
     kernel_backend : str
         Closed forms, measured rows, or each where it is better.
+    kv_loss : KvLoss or None
+        What quantised KV costs, as in the scenario; None for bf16.
     gpus : int
         GPUs paid for; ``tp`` x ``replicas`` of them work.
     max_num_seqs : int
@@ -80,6 +82,7 @@ class Deployment:
     kernel_backend: Backend
     weights: Dtype
     kv: KvDtype
+    kv_loss: KvLoss | None
     tp: int
     replicas: int
     gpus: int
@@ -112,11 +115,14 @@ class Deployment:
             seqs = min(seqs, self.engine.max_num_seqs_speculative)
         return min(seqs, self.max_num_batched_tokens // strategy.verify_tokens)
 
-    @property
-    def beyond_engine(self) -> bool:
-        """Whether it asks for what no engine version was measured with."""
+    def beyond_engine(self, strategy: Strategy) -> bool:
+        """Whether it asks for what no engine version was measured with, beside this strategy.
+
+        Chains lie inline, whatever layout is asked for trees.
+        """
         measured = self.kv != "int4" or "int4" in self.profile.attention
-        return bool(self.kv_policy or self.launches != NO_LAUNCHES or not measured)
+        moved = self.kv_use(strategy).layout.tree_kv != "inline"
+        return bool(self.kv_policy or self.launches != NO_LAUNCHES or moved or not measured)
 
     def shown(self, scenario: Scenario) -> dict[str, Any]:
         """The scenario as plain data, with the GPU, and the GPUs and replicas it comes to."""
@@ -144,9 +150,15 @@ class Deployment:
         return kv_use(self.engine, strategy, self.tree_kv, self.kv_policy, size)
 
     def thinned(self, law: Law, domains: tuple[str, ...]) -> Law:
-        """A law of acceptance with the loss that the scenario states for its KV policy."""
-        loss = self.kv_policy.acceptance_loss if self.kv_policy else 0.0
-        return ThinnedLaw.of(law, loss, len(domains))
+        """A law of acceptance with the losses that the scenario states for its KV."""
+        loss = self.kv_loss.acceptance_loss if self.kv_loss else 0.0
+        return ThinnedLaw.of(law, loss, len(domains), self.kv_policy)
+
+    @property
+    def quality_loss(self) -> float | None:
+        """Sum of the losses of quality that are stated; None where none is."""
+        stated = [loss.quality_loss for loss in (self.kv_loss, self.kv_policy) if loss is not None]
+        return sum(stated) if stated else None
 
     def kv_budget(self, strategy: Strategy) -> KvBudget:
         """KV blocks left beside this strategy; ModelError if there is none."""
@@ -200,6 +212,7 @@ def build(scenario: Scenario) -> Deployment:
         kernel_backend=hardware.kernels,
         weights=model.weights,
         kv=model.kv,
+        kv_loss=None if model.kv == "bf16" else model.kv_loss,
         tp=model.tp,
         replicas=replicas,
         gpus=gpus,

@@ -94,6 +94,9 @@ def parse_scenario(document: Document, overrides: Sequence[str] = ()) -> Scenari
     grid = _grid(document, sets)
     combinations = list(_combinations(grid, sets))
     points = tuple(_point(document, changes) for changes in combinations)
+    models = [point.scenario.model for point in points]
+    if all(model.kv == "bf16" and model.kv_loss is not None for model in models):
+        raise document.error("model.kv_loss", "nothing is lost by model.kv bf16; leave it out")
     first = points[0].scenario
     added = len(first.strategies) - len(_changed(document, combinations[0])["strategies"])
     vary = {_shifted(canonical(key), added): values for key, values in grid.items()}

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from models.kernels import Backend
 from models.kv_layout import TreeKv
-from models.kv_policy import KvPolicy
+from models.kv_policy import KvLoss, KvPolicy
 from models.launches import Launches
 from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
@@ -82,7 +82,12 @@ class Model(Frozen):
     kv: KvDtype = Field(
         default="bf16",
         description="Type of the KV cache; int4 is read at the rate of fp8 where it was not "
-        "measured, which is assumed.",
+        "measured, which is assumed. Needs kv_loss with int4.",
+    )
+    kv_loss: KvLoss | None = Field(
+        default=None,
+        description="What quantised KV costs, in every step: required with int4; fp8 without it is "
+        "assumed to cost nothing; bf16 loses nothing.",
     )
     tp: int = Field(default=1, ge=1, le=1024, description="Tensor-parallel GPUs a replica.")
     replicas: int | None = Field(
@@ -91,6 +96,16 @@ class Model(Frozen):
         le=10_000,
         description="Independent copies behind the router; default as many as the GPUs hold.",
     )
+
+    @model_validator(mode="after")
+    def _loss_stated(self) -> Model:
+        if self.kv == "int4" and self.kv_loss is None:
+            raise ModelError(
+                "int4 KV needs its losses stated: {acceptance_loss: .., quality_loss: ..}; "
+                "0 for none",
+                "kv_loss",
+            )
+        return self
 
 
 class EngineChoice(Frozen):

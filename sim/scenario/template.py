@@ -32,6 +32,7 @@ model:
   # replicas: 1                   # copies behind the router; default as many as the GPUs hold
   # weights: bf16                 # bf16, fp8, int8, int4
   # kv: bf16                      # bf16, fp8, int4
+  # kv_loss: {{acceptance_loss: 0.02, quality_loss: 0.01}}  # of fp8 or int4 KV, which needs it
 
 engine:
   name: vllm_0.15                 # speccast catalog engines
