@@ -6,45 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from models.step_cost import StepCost
 
-class ModeTime(Protocol):
-    """Seconds of steps in one mode; `models.step_time.StepTime` is one."""
+
+class ModeTime(StepCost, Protocol):
+    """Seconds of steps in one mode, and how wide it verifies."""
 
     width: int
-
-    def decode(self, n: int, ctx: int) -> float:
-        """Full-width decode step without prefill [s]."""
-        ...
-
-    def mixed(
-        self,
-        n: int,
-        ctx: float,
-        query_tokens: int,
-        query_ctx: float,
-        prefill_tokens: int = 0,
-        prefill_ctx: float = 0.0,
-        pairs: float = 0.0,
-        finishing: int = 0,
-    ) -> float:
-        """Any step [s]."""
-        ...
-
-    def host_s(self, sequences: int, drafted: int = 0) -> float:
-        """Host part of a step [s]."""
-        ...
-
-    def draft_s(
-        self,
-        sequences: int,
-        tokens: int,
-        ctx: float,
-        query_ctx: float,
-        pairs: float,
-        prompt_tokens: float = 0.0,
-    ) -> float:
-        """Draft part of a step [s]."""
-        ...
 
 
 class Group(NamedTuple):

@@ -13,60 +13,12 @@ from models import catalog
 from models.strict_yaml import InputError
 from sim import verbs
 from sim.audit import page, run
-from sim.audit.claims import Claimed
 from sim.audit.load import load_claims, shipped
 from sim.audit.measures import MEASURES
 from sim.audit.pictures import pictures
 from sim.audit.report import audit_report, measures_report, sentence
-from sim.audit.verdict import agrees, judge
-from sim.audit.view import Look, View
 from sim.audit.words import banded_text, figure_text, range_text
-
-SMALL = """\
-scenarios:
-  small:
-    hardware: {gpu: h100_sxm}
-    model: {transformer: llama-3.1-8b}
-    workload:
-      arrivals: {kind: closed_loop, users: 1}
-      requests: 8
-      sampling: greedy
-      streams:
-        - prompt_tokens: {kind: fixed, value: 100}
-          output_tokens: {kind: fixed, value: 20}
-    strategies:
-      - {kind: autoregressive, label: plain}
-      - {kind: medusa, label: heads, heads: 4, acceptance: {alpha: 0.9}}
-claims:
-  - id: fast
-    claim: Heads make it faster.
-    setting: one stream
-    source: own notes
-    scenario: small
-    tested:
-      - {measure: speedup, strategy: heads, claimed: {min: 1.2}}
-    arithmetic:
-      a step: {measure: step_s, strategy: plain}
-    sensitivity:
-      key: strategies[1].acceptance.alpha
-      values: [0.9, 0.05]
-  - id: free
-    claim: Heads are free.
-    setting: any
-    source: own notes
-    scenario: small
-    tested:
-      - {measure: added_weight_bytes, name: weights, claimed: {max: 0}}
-    arithmetic:
-      one head: {measure: head_lm_bytes}
-    because: a head has {one head} of its own
-  - id: open
-    claim: Answers are better.
-    setting: any
-    source: own notes
-    scenario: small
-    missing: quality, which no clock shows
-"""
+from tests.audit_claims import SMALL
 
 
 @pytest.fixture
@@ -89,100 +41,6 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("claims") / "claims.yaml"
     path.write_text(SMALL, "utf-8")
     return run.audit(load_claims(path))
-
-
-def case(label: str, agree: bool | None, plausible: bool = True, value: float | None = 1.0) -> Any:
-    figure = {
-        "title": "speedup",
-        "unit": "x",
-        "value": None if agree is None else value,
-        "why": "saturated" if agree is None else None,
-        "claimed": {"min": 2.0, "max": 2.0, "tolerance": 0.05},
-        "inside": bool(agree) and value == 2.0,
-        "agrees": agree,
-    }
-    return {"label": label, "plausible": plausible, "agrees": agree, "figures": [figure]}
-
-
-# The verdict
-
-
-def test_a_claim_that_holds_in_every_plausible_case_is_reproduced() -> None:
-    cases = [case("1", True, value=2.0), case("2", True), case("9", False, plausible=False)]
-    assert judge(cases, varied="users") == (
-        "reproduced",
-        "reproduced, whether users = 1 or 2",
-        "reproduced",
-    )
-    assert judge([case("as stated", True)]).text == "reproduced within the band of speedup"
-
-
-def test_a_claim_that_holds_in_some_plausible_cases_is_reproduced_only_there() -> None:
-    cases = [case("1", False), case("2", True, value=2.0), case("4", True)]
-    assert judge(cases, varied="users") == (
-        "only_if",
-        "reproduced only if users = 2 or 4 (by the prediction itself: 2); "
-        "at users = 1, speedup 1.00x predicted, 2.00x claimed",
-        "reproduced only if users = 2 or 4",
-    )
-
-
-def test_a_case_without_a_prediction_does_not_count_as_agreeing() -> None:
-    cases = [case("1", True, value=2.0), case("2", None)]
-    kind, text, _ = judge(cases, varied="users")
-    assert kind == "only_if"
-    assert text.endswith("at users = 2, nothing is predicted: saturated")
-
-
-def test_a_claim_that_holds_nowhere_contradicts_the_model() -> None:
-    cases = [case("1", False), case("2", False)]
-    assert judge(cases, 1, "users", because="heads are not free") == (
-        "contradicts",
-        "contradicts the model because heads are not free: at users = 2, speedup 1.00x predicted, "
-        "2.00x claimed; at no users tried does it agree",
-        "contradicts the model",
-    )
-
-
-def test_what_holds_only_where_nobody_is_contradicts_and_says_what_it_would_take() -> None:
-    cases = [case("1", False), case("2", True, plausible=False)]
-    kind, text, _ = judge(cases, varied="users")
-    assert kind == "contradicts"
-    assert text.endswith("; it would take users = 2, plausible: 1")
-
-
-def test_what_the_model_does_not_predict_is_not_decidable() -> None:
-    assert judge([case("1", None)])[:2] == ("not_decidable", "not decidable: saturated")
-    none = {"label": "as stated", "plausible": True, "agrees": None, "figures": []}
-    assert judge([none], missing="quality").text == "not decidable: quality"
-    assert judge([case("1", True, value=2.0)], missing="quality").text == (
-        "reproduced; not decidable: quality"
-    )
-
-
-@pytest.mark.parametrize(
-    ("value", "lo", "hi", "expected"),
-    [
-        (2.0, None, None, True),
-        (1.91, None, None, True),
-        (1.89, None, None, False),
-        (1.5, 1.4, 1.91, True),
-        (1.5, 1.4, 1.89, False),
-        (3.0, 2.09, None, True),
-        (3.0, 2.11, None, False),
-        (None, None, None, None),
-    ],
-)
-def test_a_prediction_agrees_where_it_or_its_band_meets_the_range(
-    value: float | None, lo: float | None, hi: float | None, expected: bool | None
-) -> None:
-    assert agrees(value, lo, hi, Claimed(min=2.0, max=2.0, tolerance=0.05)) is expected
-
-
-def test_a_range_with_one_end_is_open_at_the_other() -> None:
-    assert agrees(1e9, None, None, Claimed(min=1.0))
-    assert agrees(-5.0, None, None, Claimed(max=0.0))
-    assert not agrees(0.1, None, None, Claimed(max=0.0))
 
 
 # An audit from a file
@@ -368,88 +226,6 @@ def test_every_measure_is_listed_with_what_it_means() -> None:
     text = measures_report(100)
     for name, measure in MEASURES.items():
         assert measure.about and name in text
-
-
-# By hand
-
-
-@pytest.fixture(scope="module")
-def two_gpus() -> View:
-    (posed,) = load_claims(shipped(), ["C5"])
-    scenario = posed.cases[0].scenario
-    return View(scenario, scenario.points[0])
-
-
-def value(view: View, measure: str, strategy: str, batch: int, context: int) -> float:
-    found = MEASURES[measure].function(Look(view, strategy, batch, context)).value
-    assert found is not None
-    return found
-
-
-def test_compute_utilisation_is_the_arithmetic_of_a_step_over_the_peak(two_gpus: View) -> None:
-    target, batch, context = catalog.transformer("llama-3.1-70b"), 8, 625
-    weights = target.layer_params() + 8192 * 128_256
-    attention = 4 * 80 * 64 * 128 * context
-    flops = batch * (2 * weights + attention)
-    seconds = value(two_gpus, "step_s", "plain", batch, context)
-    by_hand = flops / (2 * 1979e12 * seconds)
-    measured = value(two_gpus, "compute_utilisation", "plain", batch, context)
-    assert measured == pytest.approx(by_hand, rel=1e-3)
-
-
-def test_at_the_break_even_acceptance_a_step_equals_plain_decoding(two_gpus: View) -> None:
-    at = "medusa", 2, 625
-    tau = value(two_gpus, "break_even_tau", *at)
-    alpha = value(two_gpus, "break_even_alpha", *at)
-    share = value(two_gpus, "break_even_acceptance", *at)
-    steps = [value(two_gpus, "step_s", name, 2, 625) for name in ("medusa", "plain")]
-    assert tau == pytest.approx(steps[0] / steps[1])
-    assert 1 + alpha + alpha**2 + alpha**3 + alpha**4 == pytest.approx(tau)
-    assert 1 + 4 * share == pytest.approx(tau)
-    band = MEASURES["break_even_alpha"].function(Look(two_gpus, "medusa", 1, 625))
-    assert band.lo == 0 and band.value is not None and band.hi is not None
-    assert 0 < band.value < band.hi
-
-
-def test_kv_is_counted_in_blocks(two_gpus: View) -> None:
-    """Blocks of 32 tokens; Medusa keeps 121 slots, plain decoding one."""
-    assert value(two_gpus, "kv_blocks_per_sequence", "plain", 1, 640) == 20
-    assert value(two_gpus, "kv_blocks_per_sequence", "plain", 1, 641) == 21
-    assert value(two_gpus, "kv_blocks_per_sequence", "medusa", 1, 640) == 24
-    pool = value(two_gpus, "kv_pool_bytes", "plain", 1, 640)
-    block = 32 * 2 * 8 * 128 * 2 * 80
-    assert value(two_gpus, "kv_bytes_per_token", "plain", 1, 640) == block / 32
-    free = value(two_gpus, "unallocated_bytes", "plain", 64, 640)
-    assert free == pytest.approx(pool - 64 * 20 * block, abs=2 * block)
-    assert value(two_gpus, "kv_capacity", "plain", 64, 640) == pool // block // 20
-
-
-@pytest.mark.parametrize("tree_kv", ["inline", "copy_on_write"])
-def test_the_capacity_is_the_most_sequences_an_overloaded_run_decodes(
-    tmp_path: Path, tree_kv: str
-) -> None:
-    """An engine that never preempts reserves prompt and output, not what is held half way."""
-    claims = tmp_path / "claims.yaml"
-    text = SMALL.replace(
-        "    workload:",
-        f"    engine: {{name: tensorrt_llm_trt, tree_kv: {tree_kv}"
-        ", gpu_memory_utilization: 0.32}\n    workload:",
-        1,
-    )
-    text = text.replace("users: 1}", "users: 130}").replace("requests: 8", "requests: 150")
-    text = text.replace("value: 100}", "value: 500}").replace("value: 20}", "value: 250}")
-    beside = "\n".join(
-        f"      {measure} of {name}: {{measure: {measure}, strategy: {name}}}"
-        for measure in ("kv_capacity", "batch_peak")
-        for name in ("plain", "heads")
-    )
-    text = text.replace("      a step: {measure: step_s, strategy: plain}", beside)
-    claims.write_text(text.replace("values: [0.9, 0.05]", "values: [0.9]"), "utf-8")
-    (found,) = run.audit(load_claims(claims, ["fast"]))["claims"]
-    figures = {key: one[0]["value"] for key, one in found["cases"][0]["arithmetic"].items()}
-    for name in ("plain", "heads"):
-        assert 1 < figures[f"kv_capacity of {name}"] < 130
-        assert figures[f"kv_capacity of {name}"] == figures[f"batch_peak of {name}"]
 
 
 def test_a_figure_of_one_stream_is_that_of_its_requests(claims: Path) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from models.step_cost import StepCost
 from sim.engine.request import Request
-from sim.engine.step_cost import StepCost
 
 if TYPE_CHECKING:
     from sim.engine.scheduler import Prefill

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from models.step_cost import StepCost
 from sim.engine.path import Counts
 from sim.engine.request import Request
-from sim.engine.step_cost import StepCost
 
 if TYPE_CHECKING:
     from sim.engine.scheduler import Prefill

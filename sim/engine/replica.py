@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import simpy
 
+from models.step_cost import StepCost
 from sim.engine.batch import Batch
 from sim.engine.gaps import Gaps
 from sim.engine.recorder import Recorder
@@ -15,7 +16,6 @@ from sim.engine.request import Request
 from sim.engine.rules import Rules
 from sim.engine.run_scheduler import scheduler_of
 from sim.engine.scheduler import Prefill
-from sim.engine.step_cost import StepCost
 from sim.engine.step_rows import step_row
 from sim.engine.totals import StepTotals
 

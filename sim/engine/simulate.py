@@ -11,6 +11,7 @@ import numpy as np
 import simpy
 
 from models.acceptance import Law
+from models.step_cost import StepCost
 from sim.engine.arrivals import Arrivals
 from sim.engine.batch import Batch
 from sim.engine.control.making import control_of
@@ -24,7 +25,6 @@ from sim.engine.router import Router
 from sim.engine.rules import Rules
 from sim.engine.slot_batch import SlotBatch
 from sim.engine.slot_intake import SlotIntake
-from sim.engine.step_cost import StepCost
 from sim.engine.step_rows import OnSteps
 from sim.scenario.requests import Requests
 

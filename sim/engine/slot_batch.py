@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from models.mixed_modes import Chunks, Group
 from models.paths import uniforms_at
+from models.step_cost import StepCost
 from sim.engine.control import Control, Outcome
 from sim.engine.mode_log import ModeLog
 from sim.engine.modes import Modes
@@ -22,7 +23,6 @@ from sim.engine.request import Request
 from sim.engine.rules import Rules
 from sim.engine.scheduler import Prefill
 from sim.engine.slot_request import SlotRequest
-from sim.engine.step_cost import StepCost
 from sim.engine.step_groups import chunks_of, groups_of
 
 ACCEPTED, DRAFTED, WIDTH, OTHER = range(4)

@@ -1,4 +1,4 @@
-"""What a replica asks about time."""
+"""What an engine asks about time."""
 
 from __future__ import annotations
 
