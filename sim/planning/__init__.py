@@ -1,0 +1,1 @@
+"""What to do about it: how much load a deployment carries, what to buy, and sweeps."""
