@@ -144,6 +144,7 @@ run:
   # warmup: auto                  # or the share of requests left out at the start
   # window_s: 300                 # the worst stretch of this length is told, five minutes here
   # band: true                    # also run at the low and high end of the band
+  # baseline: true                # also run plain decoding where it is not listed
 
 # vary:                           # all combinations, one run each
 #   workload.arrivals.rate_per_s: [2, 4, 8]
