@@ -42,7 +42,8 @@ class _Timeline:
     def __init__(self, run: Columns, asked: Sequence[Objective], window_s: float) -> None:
         came = np.flatnonzero(~np.isnan(run["arrival_s"]))
         order = came[np.argsort(run["arrival_s"][came], kind="stable")]
-        self.table = select(run, order)
+        in_order = len(order) == len(run["arrival_s"]) and bool((np.diff(order) == 1).all())
+        self.table = run if in_order else select(run, order)
         self.asked, self.window_s, self.hop_s = asked, window_s, window_s / BINS
         arrival = self.table["arrival_s"]
         self.start_s = float(arrival[0] // self.hop_s * self.hop_s) if arrival.size else 0.0
