@@ -91,10 +91,14 @@ class Turns(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Turns]) -> Turns:
         """One after another."""
+        if len(parts) == 1:
+            return parts[0]
         return cls._make(map(np.concatenate, zip(*parts, strict=True)))
 
     def by_session(self) -> Turns:
         """Sessions in order, the turns of each one after another."""
+        if len(self.turn) and np.array_equal(self.session, np.arange(len(self.turn))):
+            return self
         length = np.bincount(self.session)
         order = np.empty(len(self.turn), dtype=np.int64)
         order[(np.cumsum(length) - length)[self.session] + self.turn] = np.arange(len(order))
