@@ -12,7 +12,7 @@ from sim.analysis.palette import BAD, MUTED, RING, SHADES
 from sim.analysis.plan_words import LATENCIES, Document
 from sim.analysis.sheet import Sheet, name
 
-HEIGHT = 118
+HEIGHT = 112
 LOAD = "offered_req_per_s"
 ACCENT, HELD = SHADES["accent"].light, SHADES["series-3"].light
 
@@ -34,7 +34,7 @@ def checked_day(document: Document) -> Any:
     panels += ["e2e_s_p95"] if "e2e_s" in (document.get("slo") or {}) else []
     panels = [key for key in panels if any(each.get(key) is not None for each in day["series"])]
     with plots.blank() as figure:
-        sheet = Sheet(figure, len(panels), 1, HEIGHT, legend=1, left=56, foot=26)
+        sheet = Sheet(figure, len(panels), 1, HEIGHT, legend=1, left=56, foot=36)
         entries: dict[str, Any] = {}
         for key in panels:
             ax = sheet.panel()

@@ -11,16 +11,22 @@ from sim.analysis.plan_words import LATENCIES, Document, Plan
 from sim.analysis.sheet import Sheet, name
 
 HEIGHT, LEFT = 280, 52
-LETTER, LINE = 5.6, 13.0
-"""About the width of a letter and the height of a line of a label [px]."""
+LETTER, BOLD, LINE = 5.8, 6.8, 13.0
+"""About the width of a letter, that of a bold one, and the height of a label [px]."""
+FEW = 10
+"""Marks up to which those off the front are labelled too."""
 SMALLEST, PER_HEADROOM, LARGEST = 6.0, 12.0, 15.0
 """Size of a mark without headroom, how it grows with it, and where that ends [px]."""
 WIDE = 8.0
 """From this ratio of the largest to the smallest figure on, an axis is logarithmic."""
-PLACES = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
+PLACES = [
+    *((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1)),
+    *((0, 2), (0, -2), (-1, 2), (1, -2)),
+]
 """Sides of a mark its label may stand at, the first that is free."""
 
 Box = tuple[float, float, float, float]
+Line = tuple[tuple[float, float], tuple[float, float]]
 
 
 def pareto(document: Document, look: Mapping[str, Look]) -> Any:
@@ -48,7 +54,7 @@ def pareto(document: Document, look: Mapping[str, Look]) -> Any:
         names = list(look)
         lines = 1 + -(-len(names) // 4)
         sheet = Sheet(figure, len(panels), len(panels), HEIGHT, legend=lines, left=LEFT)
-        entries: dict[str, Any] = {}
+        entries: dict[str, Any] = dict.fromkeys(names)
         for key in panels:
             ax = sheet.panel()
             entries |= _panel(ax, document, key, cost, look)
@@ -59,7 +65,8 @@ def pareto(document: Document, look: Mapping[str, Look]) -> Any:
             "Filled: no other is better in cost, latency and headroom at once. Larger marks have "
             "more headroom over the peak, in %.",
         )
-        sheet.legend([(axes.short(label, 44), artist) for label, artist in entries.items()])
+        drawn = [(axes.short(label, 44), mark) for label, mark in entries.items() if mark]
+        sheet.legend(drawn)
     return figure
 
 
@@ -83,10 +90,10 @@ def _panel(
     entries: dict[str, Any] = {}
     for plan, value in marks:
         style = _style(plan, look[plan["strategy"]])
-        (mark,) = ax.plot([plan[cost]], [value], **style)
-        entries.setdefault(plan["strategy"], _legend_mark(ax, look[plan["strategy"]]))
+        ax.plot([plan[cost]], [value], **style)
+        entries[plan["strategy"]] = _legend_mark(ax, look[plan["strategy"]])
         if plan is plan_words.chosen(document):
-            entries["to buy"] = ax.plot([plan[cost]], [value], **RING | {"markersize": 19})[0]
+            ax.plot([plan[cost]], [value], **RING | {"markersize": 19})
             entries["to buy"] = ax.plot([], [], **RING)[0]
     steps = front([(plan[cost], value) for plan, value in marks if not plan["hypothetical"]])
     if len(steps) > 1:
@@ -100,7 +107,10 @@ def _panel(
     known = [value for _, value in marks] + ([1e3 * bound] if bound is not None else [])
     _limits(ax, "x", [plan[cost] for plan, _ in marks])
     _limits(ax, "y", known)
-    _label(ax, [(plan, plan[cost], value) for plan, value in marks])
+    lines = [*zip(steps, steps[1:], strict=False)]
+    if bound is not None:
+        lines.append(((ax.get_xlim()[0], 1e3 * bound), (ax.get_xlim()[1], 1e3 * bound)))
+    _label(ax, [(plan, plan[cost], value) for plan, value in marks], lines)
     return entries
 
 
@@ -144,27 +154,43 @@ def _limits(ax: Any, which: str, values: Sequence[float]) -> None:
     getattr(ax, f"{which}axis").set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
-def _label(ax: Any, marks: Sequence[tuple[Plan, float, float]]) -> None:
-    """GPU and headroom beside the marks of the front, where there is room."""
+def _label(ax: Any, marks: Sequence[tuple[Plan, float, float]], lines: Sequence[Line]) -> None:
+    """GPU and headroom beside the marks of the front, of all where they are few, if it fits."""
     at = [ax.transData.transform((x, y)) for _, x, y in marks]
-    taken: list[Box] = [(x - 7, y - 7, x + 7, y + 7) for x, y in at]
+    taken: list[Box] = [(x - 8, y - 8, x + 8, y + 8) for x, y in at]
+    taken += [box for line in lines for box in _boxes(ax.transData.transform(line))]
     limits = ax.transAxes.transform([(0, 0), (1, 1)]).ravel()
-    order = sorted(range(len(marks)), key=lambda i: not marks[i][0].get("pareto"))
-    for index in order:
-        plan, (x, y) = marks[index][0], at[index]
-        text = _text(plan)
-        width = LETTER * len(text)
-        for side, up in PLACES:
-            left = x + 12 * side + (0 if side > 0 else -width if side < 0 else -width / 2)
-            low = y + 14 * up - LINE / 2
-            box = (left, low, left + width, low + LINE)
-            if _inside(box, limits) and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                middle = ax.transData.inverted().transform((left, y + 14 * up))
-                weight = "bold" if plan.get("pareto") else "normal"
-                style = {"fontsize": 9.5, "color": MUTED, "weight": weight, "va": "center"}
-                ax.text(*middle, text, **style)
-                break
+    for front in (True, False):
+        for (plan, _, _), (x, y) in zip(marks, at, strict=True):
+            if bool(plan.get("pareto")) is front and (front or len(marks) <= FEW):
+                box = _free(_text(plan), (LETTER, BOLD)[front], (x, y), limits, taken)
+                if box is not None:
+                    taken.append(box)
+                    left, middle = box[0], (box[1] + box[3]) / 2
+                    place = ax.transData.inverted().transform((left, middle))
+                    weight = "bold" if front else "normal"
+                    style = {"fontsize": 9.5, "color": MUTED, "weight": weight, "va": "center"}
+                    ax.text(*place, _text(plan), **style)
+
+
+def _free(
+    text: str, letter: float, at: tuple[float, float], limits: Any, taken: Sequence[Box]
+) -> Box | None:
+    """Where a label beside a mark covers nothing."""
+    (x, y), width = at, letter * len(text)
+    for side, up in PLACES:
+        left = x + 13 * side + (0 if side > 0 else -width if side < 0 else -width / 2)
+        low = y + 16 * up - LINE / 2
+        box = (left, low, left + width, low + LINE)
+        if _inside(box, limits) and not any(_overlap(box, other) for other in taken):
+            return box
+    return None
+
+
+def _boxes(ends: Any) -> list[Box]:
+    """What a step from one mark of the front to the next covers: right, then down."""
+    (x, y), (to, down) = ends
+    return [(x, y - 1, to, y + 1), (to - 1, min(down, y), to + 1, max(down, y))]
 
 
 def _text(plan: Plan) -> str:

@@ -10,14 +10,14 @@ from sim.analysis.palette import BAD, INK, MUTED, PAPER, SHADES, Look, looks
 from sim.analysis.plan_day_plot import checked_day
 from sim.analysis.plan_front_plot import pareto
 from sim.analysis.plan_words import Document, Plan, money
-from sim.analysis.sheet import Sheet
+from sim.analysis.sheet import Sheet, name
 from sim.analysis.verdict import percent
 
 MOST_PLANS, MOST_INPUTS = 24, 12
 """Rows of a picture; what follows is in the tables."""
-ROW, LEFT = 32, 290
-"""Height of a row, and the space for its name [px]."""
-ROOM = 1.5
+ROW, LEFT, FOOT = 32, 290, 28
+"""Height of a row, the space for its name, and that for the ticks below [px]."""
+ROOM = 1.75
 """How much farther than its longest bar an axis reaches, for what is written behind it."""
 BASIS_SHADES = {
     "measured": "series-3",
@@ -76,7 +76,7 @@ def gpus_by_plan(document: Document) -> Any:
     ends = [(plan.get("gpus_band") or {}).get("hi") or plan["gpus"] for plan in plans]
     most = ROOM * max(ends)
     with plots.blank() as figure:
-        sheet = Sheet(figure, 1, 1, ROW * len(plans), legend=1, left=LEFT)
+        sheet = Sheet(figure, 1, 1, ROW * len(plans), legend=1, left=LEFT, foot=FOOT)
         ax = sheet.panel()
         for row, plan in enumerate(plans):
             _bar(ax, row, plan, look[plan["strategy"]].colour, max(ends))
@@ -86,7 +86,7 @@ def gpus_by_plan(document: Document) -> Any:
         for text, plan in zip(ax.get_yticklabels(), plans, strict=True):
             text.set_weight("bold" if plan is plan_words.chosen(document) else "normal")
         _whole_ticks(ax, max(ends))
-        ax.set_xlabel("GPUs", fontsize=10.5, color=MUTED)
+        name(ax, "GPUs", "what they cost, and how sure it is that they are enough")
         level = percent(document["level"])
         sheet.ask(
             "How many GPUs does each strategy need?",
@@ -98,22 +98,21 @@ def gpus_by_plan(document: Document) -> Any:
 
 
 def _bar(ax: Any, row: int, plan: Plan, colour: str, edge: float) -> None:
-    thought: dict[str, Any] = {"facecolor": PAPER, "edgecolor": colour, "hatch": "////"}
-    filled = thought if plan["hypothetical"] else {"facecolor": colour, "edgecolor": PAPER}
-    ax.barh(row, plan["gpus"], 0.56, linewidth=1, **filled)
+    hatch = "////" if plan["hypothetical"] else None
+    ax.barh(row, plan["gpus"], 0.56, linewidth=0, facecolor=colour, edgecolor=PAPER, hatch=hatch)
     band = plan.get("gpus_band") or {}
     if band.get("lo") is None:
         return
     hi = band["hi"]
     reach = 1.06 * edge if hi is None else hi
-    for width, shade in ((4.2, PAPER), (1.8, INK)):
-        ax.plot([band["lo"], reach], [row, row], color=shade, linewidth=width, zorder=3)
-    ends = {"color": INK, "linestyle": "", "markeredgecolor": INK, "zorder": 4}
-    ax.plot([band["lo"]], [row], marker="|", markersize=10, markeredgewidth=1.8, **ends)
+    for wider, shade in ((2.4, PAPER), (0.0, INK)):
+        line = {"color": shade, "linewidth": 1.8 + wider, "solid_capstyle": "butt"}
+        ax.plot([band["lo"], reach], [row, row], zorder=3, **line)
+        ends = {"linestyle": "", "markeredgecolor": shade, "zorder": 3, "marker": "|"}
+        ends |= {"markersize": 10 + wider, "markeredgewidth": 1.8 + wider}
+        ax.plot([band["lo"]] if hi is None else [band["lo"], hi], [row] * (1 + bool(hi)), **ends)
     if hi is None:
-        ax.plot([reach], [row], marker=">", markersize=7, **ends)
-    else:
-        ax.plot([hi], [row], marker="|", markersize=10, markeredgewidth=1.8, **ends)
+        ax.plot([reach], [row], color=INK, linestyle="", marker=">", markersize=7, zorder=4)
 
 
 def _remark(plan: Plan) -> str:
@@ -130,7 +129,7 @@ def _bar_legend(ax: Any, plans: Sequence[Plan], level: str) -> list[tuple[str, A
     if any(plan.get("gpus_band") for plan in plans):
         entries.append((f"{level} band", *ax.plot([], [], color=INK, linewidth=1.8)))
     if any(plan["hypothetical"] for plan in plans):
-        hatched = ax.fill([], [], facecolor=PAPER, edgecolor=MUTED, hatch="////")
+        hatched = ax.fill([], [], facecolor=MUTED, edgecolor=PAPER, hatch="////", linewidth=0)
         entries.append(("hypothetical: this engine cannot run it", *hatched))
     return entries
 
@@ -149,14 +148,14 @@ def tornado(document: Document) -> Any:
     lo, hi = min(*values, bought), max(*values, bought)
     room = 0.16 * max(hi - lo, 1.0)
     with plots.blank() as figure:
-        sheet = Sheet(figure, 1, 1, ROW * len(rows), legend=1, left=LEFT)
+        sheet = Sheet(figure, 1, 1, ROW * len(rows), legend=1, left=LEFT, foot=FOOT)
         ax = sheet.panel()
         for at, row in enumerate(rows):
             _input(ax, at, row)
         line = ax.axvline(bought, color=BAD, linewidth=1.6)
         ax.set_xlim(max(lo - room, 0), hi + room)
         _name_rows(ax, [row["what"] for row in rows])
-        ax.set_xlabel("GPUs needed", fontsize=10.5, color=MUTED)
+        name(ax, "GPUs needed")
         sheet.ask(
             "Which uncertainty should be measured next?",
             "GPUs needed while one input alone goes from its 5 % to its 95 % value, written at the "
