@@ -133,11 +133,3 @@ def demand_error(uncertainty: float | None) -> Error | None:
     half = math.exp(Z * math.sqrt(math.log1p(uncertainty**2)))
     what = "requests that will come, as stated; your own forecast's record says how far off"
     return Error("demand", what, "assumed", 1 / half, half, "demand")
-
-
-def noise_error(value: float, lo: float, hi: float) -> Error | None:
-    """That of simulating for a limited time: the t-interval of a replica's capacity."""
-    if not lo < value < hi or lo <= 0:
-        return None
-    what = "chance of the runs simulated: run.replications narrows it"
-    return Error("simulation", what, "measured", lo / value, hi / value, "capacity")

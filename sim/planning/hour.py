@@ -138,7 +138,7 @@ class Judge:
         table = request_columns(recorder, requests)
         arrived = table["arrival_s"]
         inside = select(table, (arrived >= span[0]) & (arrived < span[1]))
-        margin, limited_by, worst = _worst(inside, self._asked, self.stretch.window_s, span)
+        margin, limited_by, worst = nearest_window(inside, self._asked, self.stretch.window_s, span)
         if requests.users is None and self.scenario.stationary and steady.saturated(inside):
             margin, limited_by = np.inf, "saturated"
         at = operating_point([recorder], [table], self.setup)
@@ -186,7 +186,7 @@ def judge(
     return Judge(scenario, strategy, stretch)(load, replication=replication, scale=scale)
 
 
-def _worst(
+def nearest_window(
     table: Columns, asked: list[Objective], window_s: float, span: tuple[float, float]
 ) -> tuple[float, str | None, dict[str, Any] | None]:
     """Margin, what it is of, and the window it is in."""
