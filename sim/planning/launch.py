@@ -1,4 +1,0 @@
-"""Stand-in."""
-from sim.setup import Setup
-def launch_line(setup: Setup) -> str:
-    return ""
