@@ -22,10 +22,13 @@ ROUNDS = 18
 LEAST = 1e-3
 """Sequences decoding on average on a replica that is as good as idle."""
 
-SURE = 1.5
+SURE = 1.0
 """Standard deviations by which the worst window of a peak is worse than an average one."""
 
 OPTIMISM = 1.3
+
+FULL = ("max_num_seqs", "kv_blocks", "max_num_batched_tokens", "saturated")
+"""What bounds a rate in the long run, whatever a busy window brings."""
 
 
 class Estimate(NamedTuple):
@@ -58,25 +61,34 @@ class _Tightest(NamedTuple):
 
 
 def estimate(
-    setup: Setup, traffic: Traffic, slo: Slo, *, window_s: float = WINDOW_S
+    setup: Setup,
+    traffic: Traffic,
+    slo: Slo,
+    *,
+    window_s: float = WINDOW_S,
+    replicas: int = 1,
 ) -> Estimate | None:
-    """Estimate what one replica holds, slightly too well.
+    """Estimate what one replica holds.
 
     Parameters
     ----------
     setup : Setup
-        Its replicas, failures and router do not matter.
+        Its own replicas, failures and router do not matter.
     traffic : Traffic
     slo : Slo
         Every bound counts, of every class; so does attainment where there are bounds.
     window_s : float
         Length of the windows that must hold them [s].
+    replicas : int
+        Replicas that share the traffic: the more there are, the less one window differs from
+        another.
 
     Returns
     -------
     Estimate or None
         None where not even an idle replica holds the bounds, or nothing fits.
     """
+    window_s *= replicas
     replica = Replica(setup, traffic)
     asked = objectives(plain(slo), traffic.classes)
     idle = replica.at(LEAST, among=False)
@@ -109,7 +121,7 @@ def _answer(
     tpot = float((stay[some] / tokens[some]).mean()) if some.any() else 0.0
     ttft = float(np.mean(state.own_s + state.wait.mean)) + state.queued * state.queue_s
     rate = state.rate_req_s
-    if asked:
+    if asked and name not in FULL:
         rate = _on_average(rate, state, window_s)
     return Estimate(rate, name, state.n, tpot, ttft)
 

@@ -282,14 +282,13 @@ def _blocks(setup: Setup, prompt: Ints, context: Ints) -> Ints:
 def _modes(setup: Setup, traffic: Traffic) -> tuple[Mode, ...]:
     """Ways its sequences may decode; a request is taken to find the best of them at once."""
     engine, names = setup.deployment.engine, traffic.domain_names
-    if setup.modes is None:
-        parts: list[tuple[Strategy, StepCost, Law]]
-        parts = [(setup.strategy, setup.step_time, setup.law)]
-    else:
-        parts = []
-        for mode, cost in zip(setup.strategy.modes, setup.modes.time.times, strict=True):
-            law = setup.deployment.thinned(mode.law(engine, names), names)
-            parts.append((mode, cost, law))
+    parts: list[tuple[Strategy, StepCost, Law]] = [(setup.strategy, setup.step_time, setup.law)]
+    if setup.modes is not None:
+        laws = (
+            setup.deployment.thinned(mode.law(engine, names), names)
+            for mode in setup.strategy.modes
+        )
+        parts = list(zip(setup.strategy.modes, setup.modes.time.times, laws, strict=True))
     found = []
     for strategy, cost, law in parts:
         key = f"{engine.name} {setup.deployment.kv_loss} {setup.deployment.kv_policy} {strategy!r}"
