@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sim.planning.candidates import Candidate
 from sim.planning.busy_hour import Stretch
+from sim.planning.candidates import Candidate
 from sim.planning.hour import Judged, judge
 from sim.planning.scenario import arrivals_per_s, fleet
 from sim.planning.schema import Kill, Plan

@@ -15,7 +15,7 @@ from sim.analysis.slo import Objective, objectives
 from sim.analysis.windows import Timeline
 from sim.break_even import operating_point
 from sim.engine.recorder import Recorder
-from sim.engine.simulate import simulate
+from sim.engine.simulate import Plan, simulate
 from sim.experiment import acceptance_seed
 from sim.planning.busy_hour import HOUR, Stretch, placed, requests_of
 from sim.planning.certain import Watch, judged_line, judged_windows
@@ -66,6 +66,10 @@ class Judged(NamedTuple):
     query_tokens: float | None = None
 
 
+def _as_it_is(plan: Plan) -> Plan:
+    return plan
+
+
 class Judge:
     """One strategy of a scenario, ready to be judged at any load.
 
@@ -76,6 +80,8 @@ class Judge:
     stretch : Stretch
     early : bool
         End a run as soon as a window is lost for certain.
+    changed : callable
+        What is simulated in place of the strategy's own plan.
 
     Raises
     ------
@@ -90,8 +96,10 @@ class Judge:
         stretch: Stretch = HOUR,
         *,
         early: bool = True,
+        changed: Callable[[Plan], Plan] = _as_it_is,
     ) -> None:
         self.scenario, self.stretch, self._early = scenario, stretch, early
+        self._changed = changed
         self.setup = prepare(build(scenario), strategy, scenario.workload.domain_names)
         classes = [stream.slo_class for stream in scenario.workload.streams]
         self._asked = objectives(dump.plain(scenario.slo), classes)
@@ -117,7 +125,7 @@ class Judge:
                 requests, self._asked, self.stretch.window_s, span, self._steady, self._early
             )
             recorder = simulate(
-                self.setup.plan(scale),
+                self._changed(self.setup.plan(scale)),
                 requests,
                 acceptance_seed(seed, replication),
                 on_progress=on_answers,
