@@ -199,22 +199,27 @@ def _quantile(gpus: Floats, share: float) -> int | None:
 
 
 def tornado(errors: Sequence[Error], curves: Curves, rule: Rule) -> list[dict[str, object]]:
-    """Each input alone from its 5 % to its 95 %, the one that moves the GPUs most first."""
+    """Each input alone from its 5 % to its 95 %, the one that moves the GPUs most first.
+
+    Where a replica then holds nothing, ``open`` is true and the GPUs are those of the least that is
+    taken as anything.
+    """
     rows = []
+    most = float(rule.gpus(np.array([LEAST_SHARE]), np.ones(1))[0])
     for error in errors:
         deviates = {error.input: np.array([-Z, Z])}
         ends = rule.gpus(*drawn(errors, curves, deviates, 2))
-        gpus = [None if math.isinf(value) else float(value) for value in ends]
-        span = math.inf if None in gpus else abs(ends[1] - ends[0])
-        row = {
+        lo, hi = (min(float(value), most) for value in ends)
+        row: dict[str, object] = {
             "input": error.input,
             "what": error.what,
             "basis": error.basis,
             "lo": error.lo,
             "hi": error.hi,
-            "gpus_lo": gpus[0],
-            "gpus_hi": gpus[1],
+            "gpus_lo": lo,
+            "gpus_hi": hi,
+            "open": bool(np.isinf(ends).any()),
         }
-        rows.append((span, row))
+        rows.append((abs(hi - lo), row))
     rows.sort(key=lambda pair: -pair[0])
     return [row for _, row in rows]
