@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.analysis import axes, plan_words, plots
+from sim.analysis import axes, plan_evidence, plan_words, plots
 from sim.analysis.palette import BAD, INK, MUTED, PAPER, SHADES, Look, looks
 from sim.analysis.plan_day_plot import checked_day
 from sim.analysis.plan_front_plot import pareto
@@ -108,7 +108,13 @@ def _bar(ax: Any, row: int, plan: Plan, colour: str, edge: float) -> None:
     for wider, shade in ((2.4, PAPER), (0.0, INK)):
         line = {"color": shade, "linewidth": 1.8 + wider, "solid_capstyle": "butt"}
         ax.plot([band["lo"], reach], [row, row], zorder=3, **line)
-        ends = {"linestyle": "", "markeredgecolor": shade, "zorder": 3, "marker": "|"}
+        ends = {
+            "color": shade,
+            "linestyle": "",
+            "markeredgecolor": shade,
+            "zorder": 3,
+            "marker": "|",
+        }
         ends |= {"markersize": 10 + wider, "markeredgewidth": 1.8 + wider}
         ax.plot([band["lo"]] if hi is None else [band["lo"], hi], [row] * (1 + bool(hi)), **ends)
     if hi is None:
@@ -174,7 +180,7 @@ def _basis(basis: str) -> dict[str, Any]:
 
 def _input(ax: Any, at: int, row: Mapping[str, Any]) -> None:
     """One bar with the value of the input at each end, the larger one right of it."""
-    ends = sorted((row[f"gpus_{end}"], plan_words.factor(row[end])) for end in ("lo", "hi"))
+    ends = sorted((row[f"gpus_{end}"], plan_evidence.factor(row[end])) for end in ("lo", "hi"))
     (least, first), (most, last) = ends
     ax.barh(at, most - least, 0.56, least, **_basis(row["basis"]))
     for x, text, side, shift in ((least, first, "right", -5), (most, last, "left", 5)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-INDENT = "    "
+INDENT = "  "
 
 
 def command_lines(command: str, width: int) -> list[str]:
