@@ -137,7 +137,7 @@ def test_retries_back_off_and_count_as_attempts():
     assert (run.log.status, run.log.attempts) == (["timed_out"], [3])
     assert run.rows is not None
     assert [row[1] for row in run.rows] == [0.0, 1.0 + 4.0]
-    assert run.log.arrival_s == [0.0]
+    assert list(run.log.arrival_s) == [0.0]
 
 
 def test_who_gave_up_leaves_the_batch_when_its_step_ends():
@@ -148,8 +148,8 @@ def test_who_gave_up_leaves_the_batch_when_its_step_ends():
     run = serve(requests, Fleet(1, client=client), Cost(1.0), max_num_seqs=1)
     assert run.log.status == ["timed_out", "finished"]
     assert run.log.schedule_s[1] == 3.0
-    assert run.log.attempts == [2, 1]
-    assert run.log.discarded_tokens == [3 + 2, 0]
+    assert list(run.log.attempts) == [2, 1]
+    assert list(run.log.discarded_tokens) == [3 + 2, 0]
 
 
 def test_a_second_attempt_may_succeed_and_latency_counts_from_the_first():
@@ -158,7 +158,7 @@ def test_a_second_attempt_may_succeed_and_latency_counts_from_the_first():
     requests = replace(requests, output_tokens=np.array([3, 1, 1]))
     run = serve(requests, Fleet(1, queue_limit=1, client=client), Cost(1.0), max_num_seqs=1)
     assert run.log.status == ["finished"] * 3
-    assert run.log.attempts == [1, 1, 2]
+    assert list(run.log.attempts) == [1, 1, 2]
     assert run.log.arrival_s[2] == 0.6
     assert run.log.finish_s[2] == pytest.approx(0.6 + 7.0 + 1.0)
 

@@ -51,13 +51,8 @@ def load(scenario: Scenario, trace: Mapping[str, Any] | None = None) -> str:
         return _replay(arrivals, trace or {}) + _streams_of(arrivals, streams)
     texts = [f"{_named(streams, at)}{_stream(stream)}" for at, stream in enumerate(streams)]
     sessions = [stream for stream in streams if stream.get("session")]
-    what = (
-        "req"
-        if not sessions
-        else "sessions"
-        if len(sessions) == len(streams)
-        else "req or sessions"
-    )
+    mixed = "sessions" if len(sessions) == len(streams) else "req or sessions"
+    what = mixed if sessions else "req"
     waits = "; answers delay later turns" if sessions else ""
     return f"{_arrivals(arrivals, what)}, {_amount(workload)}: {'; '.join(texts)}{waits}"
 
@@ -195,7 +190,10 @@ def _clock(hour: float) -> str:
 
 
 def _stream(stream: Mapping[str, Any]) -> str:
-    lengths = f"{_length(stream['prompt_tokens'])} in / {_length(stream['output_tokens'])} out"
+    if paired := stream.get("lengths"):
+        lengths = f"lengths of {PurePath(paired['file']).name}"
+    else:
+        lengths = f"{_length(stream['prompt_tokens'])} in / {_length(stream['output_tokens'])} out"
     prefix = stream.get("prefix")
     shared = f", {prefix['groups']} prefixes of {prefix['tokens']}" if prefix else ""
     session = stream.get("session")
@@ -255,8 +253,7 @@ def point(values: Mapping[str, Any]) -> str:
 
 def run(strategy: str, values: Mapping[str, Any]) -> str:
     """A strategy, and the point it runs at where there are several."""
-    where = point(values)
-    return f"{strategy} at {where}" if where else strategy
+    return " at ".join(filter(None, (strategy, point(values))))
 
 
 def _short(key: str, keys: Iterable[str]) -> str:

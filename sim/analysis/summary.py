@@ -126,6 +126,8 @@ def _rates(
 
 
 def _concatenate(tables: Sequence[Columns]) -> Columns:
+    if len(tables) == 1:
+        return tables[0]
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 

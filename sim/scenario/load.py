@@ -174,7 +174,7 @@ def _changed(document: Document, changes: list[_Change]) -> dict[str, Any]:
             data = replaced(data, locate(data, change.key), change.value)
         except ValueError as error:
             raise _worded(document, change, change.key, str(error)) from None
-    return _with_absolute_paths(data, document.path)
+    return with_absolute_paths(data, document.path)
 
 
 def _scenario(document: Document) -> Scenario:
@@ -213,7 +213,7 @@ def _worded(document: Document, change: _Change, key: str, message: str) -> Inpu
     return document.error(f"vary.{change.key}[{change.source}]", message)
 
 
-def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
+def with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
     """Make relative file names absolute, so that a scenario means the same anywhere."""
     folder = Path(path).resolve().parent
     strategies = list(_strategies(data))
@@ -239,11 +239,11 @@ def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _traces(data: Any) -> Iterator[Place]:
-    """Where a workload may name a trace: of its arrivals, or of a stream's domains."""
+    """Where a workload may name a trace: of arrivals, or of a stream's lengths or domains."""
     yield ("workload", "arrivals")
     streams = _at(data, ("workload", "streams"))
     for index in range(len(streams)) if isinstance(streams, list) else ():
-        yield ("workload", "streams", index, "domain")
+        yield from (("workload", "streams", index, key) for key in ("lengths", "domain"))
 
 
 def _strategies(data: dict[str, Any]) -> Iterator[Place]:

@@ -1,0 +1,74 @@
+"""The verbs ``capacity`` and ``plan``: how much a deployment carries, and what to buy."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from sim import interrupts
+from sim.cli import AsJson, Overrides, Scenario, Width, screen, write_text
+
+Only = Annotated[
+    list[str],
+    typer.Option("--only", metavar="STRATEGY", help="Only this strategy; may be given often."),
+]
+Replications = Annotated[
+    int,
+    typer.Option(
+        "--replications", min=1, max=100, help="Workloads drawn; a largest load is found for each."
+    ),
+]
+Hour = Annotated[
+    float,
+    typer.Option("--hour", min=1.0, max=1e6, help="Length of the stretch that must hold [s]."),
+]
+Lead = Annotated[
+    float, typer.Option("--lead", min=0.0, max=1e6, help="Load before it, not judged [s].")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+
+def capacity(
+    file: Scenario,
+    overrides: Overrides = [],  # noqa: B006
+    only: Only = [],  # noqa: B006
+    replications: Replications = 3,
+    hour: Hour = 3600.0,
+    lead: Lead = 300.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    width: Width = None,
+) -> None:
+    """Search the largest load at which each strategy holds the SLO in the worst five minutes.
+
+    Ctrl-C ends it early and prints the strategies that are complete.
+    """
+    stop = interrupts.Stop()
+    with interrupts.leaving_at_once():
+        from sim import progress
+        from sim.analysis.capacity_report import capacity_report
+        from sim.output import to_json
+        from sim.planning import by_strategy
+        from sim.planning.busy_hour import Stretch
+        from sim.scenario.load import load_scenario
+
+        scenario = load_scenario(file, overrides)
+        window_s = scenario.resolved.run.window_s
+        stretch = Stretch(lead, hour, min(window_s, hour))
+        asked = by_strategy.Asked(only, replications, stretch)
+        by_strategy.check(scenario, asked)
+    with interrupts.handled(stop), progress.shown(quiet) as bar:
+        try:
+            document = by_strategy.capacities(scenario, asked, bar.update)
+        except by_strategy.Interrupted as error:
+            document = error.document
+    write_text(to_json(document) if as_json else capacity_report(document, *screen(width)))
+    if document.get("interrupted"):
+        done = len(document["rows"])
+        print(f"interrupted: {done} of {document['asked']} strategies", file=sys.stderr)
+        raise typer.Exit(stop.status)
+
+
+__all__ = ["capacity"]
