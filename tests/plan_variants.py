@@ -31,7 +31,7 @@ def no_upper_end() -> Json:
     """The fleet chosen may need any number of GPUs."""
     made = document()
     made["plans"][0]["gpus_band"]["hi"] = made["plans"][0]["usd_per_million_band"]["hi"] = None
-    made["plans"][0]["gpus_for_confidence"] = None
+    made["plans"][0]["gpus_for_confidence"] = made["tornado"][0]["gpus_lo"] = None
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -123,12 +124,13 @@ def test_the_check_is_told_and_a_missed_one_stands_out():
 
 def test_what_moves_the_answer_most_is_to_be_measured_first():
     found = plan_evidence.measure_next(document())
-    assert [text.partition(" (")[0] for text in found] == [
-        *("acceptance of eagle3 on your traffic", "requests a day", "time of a decode step")
-    ]
-    assert found[0].endswith(
-        "moves the answer from 6.7 to 10.6 GPUs, between 86 % and 113 % of what is expected"
-    )
+    assert [text.partition(" (")[0] for text in found] == [*("acceptance", "demand", "step time")]
+    assert (
+        "moves the answer from 6.7 to 10.6 GPUs, between 86 % and 113 % of what is expected; "
+        "tokens a step of eagle3 K=3; `speccast calibrate acceptance`"
+    ) in found[0]
+    worst = plan_evidence.measure_next(no_upper_end())[0]
+    assert "from 6.7 to more GPUs than any fleet has, between" in worst
     still = [{**row, "gpus_lo": 8.0, "gpus_hi": 8.01} for row in document()["tornado"]]
     assert plan_evidence.measure_next(document(tornado=still)) == []
 
@@ -159,6 +161,22 @@ def test_a_shell_reads_the_launch_command_as_one_whatever_the_width(width: int):
     assert words[:-1] == expected[:-1]
     assert json.loads(words[-1]) == json.loads(expected[-1])
     assert (width < 300) == ("\n" in shown)
+
+
+def test_comments_and_operators_of_a_launch_stay_what_they_are():
+    written = 'printf \'%s\' \'{"kv_cache_config": {"dtype": "fp8"}}\' > speculation.yaml'
+    command = f"# 2 such replicas behind a router\n{written} && trtllm-serve model --tp_size 4"
+    shown = command_lines(command, 44)
+    assert shown[0] == "  # 2 such replicas behind a router"
+    assert all(line.startswith("  # ") for line in command_lines(command, 24)[:2])
+    assert all(len(line) <= 44 for line in shown)
+    assert words_of(shown[1:]) == words_of(command.splitlines()[1:])
+
+
+def words_of(lines: list[str]) -> list[str]:
+    """What a shell makes of a command, spaces of JSON apart."""
+    words = shlex.split("\n".join(lines).replace("\\\n", ""))
+    return [re.sub(r"\s+", "", word) for word in words]
 
 
 def test_colours_only_where_asked():

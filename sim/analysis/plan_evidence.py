@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,21 +64,25 @@ def percentiles(document: Document) -> list[tuple[str, list[str]]]:
 
 def measure_next(document: Document) -> list[str]:
     """The inputs whose uncertainty moves the answer most, in words."""
-    rows = [
-        row
-        for row in document.get("tornado") or ()
-        if abs(row["gpus_hi"] - row["gpus_lo"]) >= LITTLE_GPUS
-    ]
+    rows = [row for row in document.get("tornado") or () if _span(row) >= LITTLE_GPUS]
     return [moved(row) for row in rows[:MEASURE_FIRST]]
+
+
+def _span(row: Mapping[str, Any]) -> float:
+    ends = [math.inf if row[end] is None else row[end] for end in ("gpus_lo", "gpus_hi")]
+    return max(ends) - min(ends)
 
 
 def moved(row: Mapping[str, Any]) -> str:
     """What one uncertain input does to the number of GPUs."""
-    needed = sorted((row["gpus_lo"], row["gpus_hi"]))
+    known = sorted(row[end] for end in ("gpus_lo", "gpus_hi") if row[end] is not None)
+    needed = [f"{gpus:.1f}" for gpus in known]
+    needed += ["more GPUs than any fleet has"] * (len(needed) < 2)
+    unit = " GPUs" * (len(known) == 2)
     return (
-        f"{row['what']} ({row['basis']}): alone it moves the answer from {needed[0]:.1f} to "
-        f"{needed[1]:.1f} GPUs, between {factor(row['lo'])} and {factor(row['hi'])} of what is "
-        "expected"
+        f"{row['input']} ({row['basis']}): alone it moves the answer from {needed[0]} to "
+        f"{needed[1]}{unit}, between {factor(row['lo'])} and {factor(row['hi'])} of what is "
+        f"expected; {row['what']}"
     )
 
 
