@@ -70,7 +70,7 @@ def _answer(plan: Plan, prune: bool, candidates: list[Candidate]) -> Answer:
 def planned(
     file: PlanFile, jobs: int = 1, quick: bool = False, on_progress: OnProgress | None = None
 ) -> Planned:
-    """Search, choose and check.
+    """Search, choose and check; of plans that cost the same the one with most headroom is first.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def planned(
     )
     found = [one for one in answers if one.plan is not None]
     costs = rank([_plan(one) for one in found])
-    order = sorted(range(len(found)), key=lambda at: (costs[at], at))
+    order = sorted(range(len(found)), key=lambda at: (costs[at], -_plan(found[at])["headroom"], at))
     found = [found[at] for at in order]
     plans = [_plan(one) for one in found]
     for row, front in zip(plans, pareto(plans), strict=True):

@@ -13,7 +13,7 @@ from sim.planning.schema import Kill, Plan
 from sim.planning.search import largest
 
 MOST_REPLICAS = 10_000
-TOLERANCE = 0.02
+TOLERANCE = 0.03
 """Largest peak of a fleet: a peak above it by this share is lost."""
 STEP = 1.06
 """First step from a guess, which is a fleet that just holds the demand."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sim.band import Scale, Z, step_scale
 from sim.engine.simulate import Plan as Simulated
-from sim.planning.busy_hour import Stretch
+from sim.planning.busy_hour import Stretch, range_of
 from sim.planning.candidates import Candidate
 from sim.planning.capacity import Capacity, capacity
 from sim.planning.errors import Error, step_errors, together
@@ -14,9 +14,13 @@ from sim.planning.fleets import stretch_of
 from sim.planning.hour import Judge
 from sim.planning.scaled import scaled
 from sim.planning.schema import Plan
-from sim.planning.uncertainty import Curve, Curves
+from sim.planning.search import largest
+from sim.planning.uncertainty import LEAST_SHARE, Curve, Curves
 from sim.scenario.schema import Bounds, Scenario, Slo
 from sim.setup import Setup
+
+COARSE, END_STEP = 0.04, 1.2
+"""Tolerance and first step of the search at an end of a curve."""
 
 WINDOWS = 3
 """Windows a replica is judged over: its capacity only tells how that of the fleet changes."""
@@ -127,8 +131,21 @@ class _Search:
                 return scaled(plan, *both)
 
             judge = Judge(self._scenario, self._strategy, self._stretch, changed=changed)
-            points.append((factor, self.at(own / factor, judge=judge).value))
+            points.append((factor, self._end(judge, own / factor)))
         return Curve(points)
+
+    def _end(self, judge: Judge, guess: float) -> float | None:
+        """Capacity at one end: coarser, as only its ratio to the prediction counts."""
+
+        def passes(load: float) -> bool:
+            found = judge(load)
+            self.simulations += 1
+            self.requests += found.simulated
+            return found.met
+
+        least, most = range_of(self._scenario.workload.arrivals)
+        least = max(least, LEAST_SHARE * self._guess)
+        return largest(passes, guess, tolerance=COARSE, least=least, most=most, step=END_STEP).value
 
     def request_error(self, setup: Setup, own: float) -> Error | None:
         """Error of what a request spends outside the engine: bounds on TTFT, moved by it."""
