@@ -14,7 +14,7 @@ from plan_document import PEAK, document
 from plan_variants import VARIANTS, bare, missed, nothing_runs, without_prices
 
 from sim.analysis import plan_html, plan_plots, plan_words
-from sim.analysis.palette import BAD, SHADES
+from sim.analysis.palette import BAD, INK, SHADES
 from sim.analysis.plan_day_plot import checked_day
 from sim.analysis.plan_front_plot import front, pareto
 
@@ -51,8 +51,10 @@ def test_every_plan_has_a_bar_and_the_whisker_of_its_band():
     (ax,) = plan_plots.gpus_by_plan(document()).axes
     bars = [bar.get_width() for bar in bars_of(ax)]
     assert bars == [plan["gpus"] for plan in document()["plans"]]
-    whiskers = {tuple(line.get_xdata()) for line in ax.lines if len(line.get_xdata()) == 2}
-    assert {(8, 12), (8, 8), (12, 16), (16, 20)} <= whiskers
+    lines = [line for line in ax.lines if line.get_color() == INK and line.get_linestyle() == "-"]
+    bands = [plan["gpus_band"] for plan in document()["plans"][:-1]]
+    whiskers = [tuple(line.get_xdata()) for line in lines if len(line.get_xdata()) == 2]
+    assert whiskers[:-1] == [(band["lo"], band["hi"]) for band in bands]
     arrows = [line.get_xdata()[0] for line in ax.lines if line.get_marker() == ">"]
     assert len(arrows) == 1
     assert arrows[0] > 20
@@ -105,6 +107,9 @@ def test_cost_stands_against_both_latencies_with_the_slo_and_the_front():
     chosen, better = made["plans"][0], made["plans"][2]
     assert list(steps[0].get_xdata()) == [chosen["usd_per_day"], better["usd_per_day"]]
     assert "h200_sxm +53 %" in texts(figure)
+    better["hypothetical"] = True
+    alone = look_of(made).axes[1]
+    assert not [line for line in alone.lines if line.get_drawstyle() == "steps-post"]
 
 
 def single(ax: Any) -> list[Any]:
