@@ -184,9 +184,19 @@ def _tornado() -> list[Json]:
 
 def _inputs() -> list[Json]:
     rows = [
-        ("kernel times", "profile h100_sxm", "measured", "https://github.com/NVIDIA/aiconfigurator"),
+        (
+            "kernel times",
+            "profile h100_sxm",
+            "measured",
+            "https://github.com/NVIDIA/aiconfigurator",
+        ),
         ("lengths", "azure_llm_2023_conversation", "measured", "Azure public dataset, 2023"),
-        ("acceptance of eagle3", "tau 2.87 at K=3", "published", "https://arxiv.org/abs/2503.01840"),
+        (
+            "acceptance of eagle3",
+            "tau 2.87 at K=3",
+            "published",
+            "https://arxiv.org/abs/2503.01840",
+        ),
         ("acceptance of ngram", "match rate 0.25", "assumed", "no figure for chat was published"),
         ("peak factor", "3 x the mean", "assumed", "stated in the plan"),
         ("price of h100_sxm", "2.69 USD/h", "published", "RunPod on demand, March 2026"),
@@ -254,7 +264,9 @@ def nothing_at_all() -> Json:
 
 def bare() -> Json:
     """No check, no tornado, no confidence, no failure, nothing known of the worst window."""
-    made = document(check=None, tornado=[], confidence=None, inputs=[], impossible=[], question=None)
+    made = document(
+        check=None, tornado=[], confidence=None, inputs=[], impossible=[], question=None
+    )
     made["demand"]["uncertainty"] = None
     for plan in made["plans"]:
         plan |= {"worst": None, "headroom": None, "confidence": None, "gpus_for_confidence": None}

@@ -10,6 +10,7 @@ from sim.band import Z, families, kernel_errors, measured_elsewhere
 from sim.planning.traffic import Traffic
 from sim.setup import Setup
 
+
 class Error(NamedTuple):
     """The error of one input.
 
