@@ -17,7 +17,7 @@ from sim.break_even import operating_point
 from sim.engine.recorder import Recorder
 from sim.engine.simulate import Plan, simulate
 from sim.experiment import acceptance_seed
-from sim.planning.busy_hour import HOUR, Stretch, placed, requests_of
+from sim.planning.busy_hour import HOUR, Stretch, load_of, placed, requests_of
 from sim.planning.certain import Watch, judged_line, judged_windows
 from sim.run_tables import request_columns
 from sim.scenario import dump
@@ -27,9 +27,10 @@ from sim.scenario.schema import Scenario
 from sim.setup import prepare
 from sim.tables import Columns
 
-SHORT = 0.99
-"""Share of the stretch that the requests of a closed loop must fill."""
 TRIES = 4
+"""Times the requests of a closed loop are drawn, each time twice as many, until they suffice."""
+NEVER_S, SURELY_S = 1e30, 1e9
+"""A latency that stands for never where quantiles are interpolated, and what shows it."""
 
 OnAnswers = Callable[[int, int], None]
 
@@ -98,6 +99,7 @@ class Judge:
         early: bool = True,
         changed: Callable[[Plan], Plan] = _as_it_is,
     ) -> None:
+        load_of(scenario.workload.arrivals)
         self.scenario, self.stretch, self._early = scenario, stretch, early
         self._changed = changed
         self.setup = prepare(build(scenario), strategy, scenario.workload.domain_names)
@@ -259,8 +261,8 @@ def quantile(values: Floats, q: float) -> float:
     """Quantile of latencies, some of which may be infinite [s]; 0 where there are none."""
     if not values.size:
         return 0.0
-    above = float(np.quantile(values, q, method="higher"))
-    return above if np.isinf(above) else float(np.quantile(values, q))
+    found = float(np.quantile(np.minimum(values, NEVER_S), q))
+    return found if found < SURELY_S else np.inf
 
 
 __all__ = ["Judge", "Judged", "Stretch", "judge", "quantile"]
