@@ -104,5 +104,7 @@ def test_all_files_of_a_run_are_written(tmp_path: Path, capsys: pytest.CaptureFi
     with pytest.raises(SystemExit) as left:
         main(["run", str(path), "--out", str(tmp_path / "out")])
     assert not left.value.code
-    assert "no speedup" in (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert "speedup: plain decoding was not run" in (tmp_path / "out" / "report.html").read_text(
+        "utf-8"
+    )
     assert "eagle3 K=3" in capsys.readouterr().out
