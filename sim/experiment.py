@@ -28,7 +28,7 @@ from sim.refusals import counted
 from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
 from sim.scenario.build import Deployment, build
-from sim.scenario.load import Point, ScenarioFile
+from sim.scenario.load import Point, ScenarioFile, covered
 from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import generate, request_count
@@ -113,7 +113,7 @@ def run(
     """
     kept = KeptTables(keep_steps)
     collector = Collector([kept] if tables is None else tables)
-    points = scenario_file.points[len(rows) // len(scenario_file.resolved.strategies) :]
+    points = scenario_file.points[covered(scenario_file, len(rows)) :]
     progress = Progress(on_progress, sum(_requests(point.scenario) for point in points))
     made: list[dict[int, Row]] = [dict(enumerate(rows))]
     interrupted = False
