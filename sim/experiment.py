@@ -174,7 +174,7 @@ def _rows(
             "rejected_because": counted(recorder.log.refusals for recorder in served.recorders),
             "tau_max": strategy.depth + 1,
             "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
-            "acceptance_entries": _entries(strategy),
+            "acceptance_entries": acceptance_entries(strategy),
         }
         comparison.complete(row, setup, at)
         row["verdict"] = verdict(row)
@@ -291,7 +291,7 @@ def _cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | No
     return deployment.price_per_gpu_hour / (3600 * tok_per_s_per_gpu) * 1e6
 
 
-def _entries(strategy: Strategy) -> list[str]:
+def acceptance_entries(strategy: Strategy) -> list[str]:
     """Catalogue entries the acceptance of a strategy rests on, of all its modes and domains."""
     stated = (part.resolved_acceptance() for part in strategy.parts.values())
     return sorted({name for acceptance in stated if acceptance for name in acceptance.entries})
