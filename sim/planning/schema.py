@@ -11,7 +11,7 @@ from models.strategies import Strategy
 from models.strict_yaml import Label
 from sim.scenario.distributions import word_or_number
 from sim.scenario.fleet import Client, Restart
-from sim.scenario.schema import MAX_POINTS, AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
+from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
 from sim.scenario.shapes import Hour
 from sim.scenario.streams import Stream
 from sim.scenario.workload import Workload
@@ -22,7 +22,9 @@ RESTART = Restart(load_bytes_per_s=2e9, boot_s=90.0)
 """Assumed: weights from a disk or a network at 2 GB/s, 90 s to start, compile and capture graphs;
 no source. A plan file states its own in `failure.restart`."""
 
-Searched = Annotated[tuple[Any, ...], Field(min_length=1, max_length=MAX_POINTS)]
+MAX_VALUES = 1000
+
+Searched = Annotated[tuple[Any, ...], Field(min_length=1, max_length=MAX_VALUES)]
 
 
 class Demand(Frozen):
