@@ -83,9 +83,12 @@ def test_pruning_finds_what_a_full_search_finds_with_fewer_fleets() -> None:
 
 
 def test_workers_change_nothing() -> None:
-    quick = ("run.window_s=30", "run.hour_s=30", "run.lead_s=5", "slo.tpot_s.p95=0.04")
-    file = small("demand.requests_per_day=60000", *quick)
-    assert search(file, jobs=2) == search(file, jobs=1)
+    quick = ("run.window_s=30", "run.hour_s=30", "run.lead_s=5", "demand.requests_per_day=60000")
+    twice = "[{kind: autoregressive, label: one}, {kind: autoregressive, label: two}]"
+    file = small(*quick, text=PLAIN.replace("\n  - {kind: autoregressive}", f" {twice}"))
+    found = search(file, jobs=2)
+    assert found == search(file, jobs=1)
+    assert [answer.plan and answer.plan["strategy"] for answer in found] == ["one", "two"]
 
 
 def test_results_of_workers_come_in_the_order_of_the_things() -> None:
