@@ -58,7 +58,7 @@ strategies: [{kind: eagle3, k: 3}]
 """
 
 
-SWEEP = SHORT.replace("10000", "1000").replace("{kind: autoregressive}, ", "")
+SWEEP = SHORT.replace("10000", "1000").replace("250", "100").replace("{kind: autoregressive}, ", "")
 SWEEP += "run: {baseline: false, band: false}\n"
 DAY_FILE = Path(__file__).parent.parent / "examples" / "day_600k_8xh100.yaml"
 
