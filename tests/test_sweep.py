@@ -54,6 +54,9 @@ class Here:
     def renew(self) -> None:
         """Nothing has died."""
 
+    def lost(self) -> str | None:
+        return None
+
     def close(self) -> None:
         """Nothing runs."""
 
