@@ -16,10 +16,10 @@ from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
 from sim.scenario.distributions import Seconds, word_or_number
 from sim.scenario.fleet import Failure, RouterPolicy
+from sim.scenario.vary import Vary
 from sim.scenario.workload import Workload
 
 BASELINE = "autoregressive"
-MAX_POINTS = 1000
 
 if TYPE_CHECKING:
     AnyStrategy = Strategy
@@ -38,12 +38,6 @@ Warmup = Annotated[
     Annotated[Literal["auto"], Tag("word")] | Annotated[float, Field(ge=0, lt=1), Tag("number")],
     Discriminator(word_or_number),
 ]
-Varied = Annotated[
-    Annotated[str, Field(max_length=1000), Tag("word")]
-    | Annotated[bool | int | float, Tag("number")],
-    Discriminator(word_or_number),
-]
-Grid = dict[str, Annotated[tuple[Varied, ...], Field(min_length=1, max_length=MAX_POINTS)]]
 
 
 class Hardware(Frozen):
@@ -258,10 +252,11 @@ class Scenario(Frozen):
     )
     slo: Slo = Field(default=Slo(), description="What the service must hold.")
     run: Run = Field(default=Run(), description="How it is simulated.")
-    vary: Grid = Field(
+    vary: Vary = Field(
         default={},
         description="Dotted keys that take each of their values in turn, all combinations: "
-        "`workload.arrivals.rate_per_s: [4, 8, 12]`.",
+        "`workload.arrivals.rate_per_s: [4, 8, 12]`; keys with commas between take the same "
+        "value. Or a list of points, each a mapping of keys to values.",
     )
 
     @field_validator("strategies")
