@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from sim.analysis import axes, plots
 from sim.analysis.axes import finish
-from sim.analysis.maps import Axis, Floats, Map
+from sim.analysis.map_grid import Map
+from sim.analysis.maps import Axis, Floats
 from sim.analysis.palette import BAD, INK, MUTED, PAPER, SERIES, SHADES, Look
 
 HEIGHT = 260
@@ -58,7 +60,9 @@ def fastest(
     at: tuple[float | None, float | None] = (None, None),
     ax: Any = None,
 ) -> Any:
-    """Regions in the colour of the fastest strategy, contours of its speedup, the undecided hatched.
+    """Regions in the colour of the fastest strategy, contours of its speedup.
+
+    Where the band of the fastest drafting strategy holds 1 it is hatched: undecided.
 
     Parameters
     ----------
@@ -115,7 +119,7 @@ def speedup(
     fine = field.finer()
     x, y, gains = fine.x.values, fine.y.values, fine.gains()[index]
     with plots.drawing(ax, HEIGHT) as drawn:
-        for lo, hi in zip(SHADED, SHADED[1:], strict=False):
+        for lo, hi in itertools.pairwise(SHADED):
             colour = BAD if hi <= 1 else GOOD
             depth = abs(np.log(lo if hi > 1 else hi)) + 0.12
             levels = [np.log(lo), np.log(hi)]
@@ -190,7 +194,7 @@ def along(
     with plots.drawing(ax) as drawn:
         entries: Entries = []
         for name, (gains, lo, hi) in lines.items():
-            entries.append((name, *drawn.plot(x.values, gains, **look[name].style())))
+            entries.append((name, drawn.plot(x.values, gains, **look[name].style())[0]))
             shade: dict[str, Any] = {"color": look[name].colour, "alpha": 0.15, "linewidth": 0}
             drawn.fill_between(x.values, lo, hi, **shade)
         entries.append(

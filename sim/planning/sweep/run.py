@@ -215,4 +215,6 @@ class _Sweep:
 
 def write_pages(folder: Path, results: pa.Table, file: ScenarioFile) -> list[str]:
     """Write what is made of the table for people; names of the files."""
-    return []
+    from sim.analysis.map_report import write_report
+
+    return write_report(folder, results, file)
