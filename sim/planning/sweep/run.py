@@ -145,7 +145,8 @@ class _Sweep:
             self._on_points(label, self._kept, self._todo)
             whole = self._hand_over()
             ended, _ = wait(self._running, LOOK_S, FIRST_COMPLETED)
-            lost = [number for number in map(self._take, ended) if number is not None]
+            in_order = sorted(ended, key=self._running.__getitem__)
+            lost = [number for number in map(self._take, in_order) if number is not None]
             if lost or not whole:
                 self._recover(lost)
         self._on_points(f"{self._count} of {self._count} points", self._kept, self._todo)
@@ -209,8 +210,8 @@ class _Sweep:
         where = describe.point(values)
         at = f" ({where})" if where else ""
         done = self._count - self._todo + self._kept
-        kept = f"{done} of {self._count} points are kept in {self._store.path}"
-        return f"point {number}{at}: {why}; {kept}: --resume goes on"
+        kept = f"; {done} of {self._count} points are kept in {self._store.path}: --resume goes on"
+        return f"point {number}{at}: {why}{kept if done else ''}"
 
 
 def write_pages(folder: Path, results: pa.Table, file: ScenarioFile) -> list[str]:
