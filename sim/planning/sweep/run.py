@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
@@ -225,8 +223,6 @@ class _Sweep:
 
 def write_pages(folder: Path, results: pa.Table, file: ScenarioFile) -> list[str]:
     """Write what is made of the table for people; names of the files."""
-    found = importlib.util.find_spec("sim.analysis.map_report")
-    if found is None:
-        return []
-    pages = importlib.import_module(found.name)
-    return list(pages.write_report(folder, results, file))
+    from sim.analysis.map_report import write_report
+
+    return write_report(folder, results, file)
