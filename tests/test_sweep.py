@@ -367,9 +367,7 @@ def test_an_error_on_a_worker_ends_the_sweep_in_one_line(
     monkeypatch.setattr(experiment, "run", broken)
     status, out, err = sweep("--out", "out")
     assert (status, out) == (1, "")
-    assert err == (
-        "speccast: point 0 (rate_per_s=4 seed=1): ZeroDivisionError: no way\\nat all\n"
-    )
+    assert err == ("speccast: point 0 (rate_per_s=4 seed=1): ZeroDivisionError: no way\\nat all\n")
     assert not Path("out").exists()
 
 
