@@ -143,6 +143,9 @@ class _Sweep:
             before = self._count - self._todo
             label = f"{before + self._kept} of {self._count} points"
             self._on_points(label, self._kept, self._todo)
+            gone = self._workers.lost()
+            if gone:
+                raise SweepError(gone + self._keeps())
             whole = self._hand_over()
             ended, _ = wait(self._running, LOOK_S, FIRST_COMPLETED)
             in_order = sorted(ended, key=self._running.__getitem__)
@@ -209,9 +212,13 @@ class _Sweep:
         values = {one.name: one.value for one in self._prepared.variations[number]}
         where = describe.point(values)
         at = f" ({where})" if where else ""
+        return f"point {number}{at}: {why}{self._keeps()}"
+
+    def _keeps(self) -> str:
+        """What is kept, to end a message with."""
         done = self._count - self._todo + self._kept
         kept = f"; {done} of {self._count} points are kept in {self._store.path}: --resume goes on"
-        return f"point {number}{at}: {why}{kept if done else ''}"
+        return kept if done else ""
 
 
 def write_pages(folder: Path, results: pa.Table, file: ScenarioFile) -> list[str]:
