@@ -15,9 +15,9 @@ from calibration.validation import score
 from models.schema import ModelError
 from sim.analysis import kernel_plots
 from sim.notebook import Shown as Picture
+from sim.notebook import plain
 from sim.notebook import show as shown
 
-WIDTH = 96
 BUDGET_S = 60.0
 
 
@@ -32,9 +32,18 @@ def profile(name: str) -> Shown:
     return show.load(name)
 
 
-def constants(found: Shown) -> str:
-    """Text of a profile: what was timed, where it holds, and every constant."""
-    return report.profile_report(found.profile, "", WIDTH)
+def constants(found: Shown) -> pd.DataFrame:
+    """Every constant of a profile: value, standard error and source."""
+    lines = [
+        {
+            "constant": one.key,
+            "value": one.constant.value,
+            "standard error": one.constant.se,
+            "source": one.constant.source,
+        }
+        for one in report.constants(found.profile)
+    ]
+    return pd.DataFrame(lines).set_index("constant")
 
 
 def time_kernels(out: str | Path, recorded: str | Path, device: str = "cpu") -> str:
@@ -106,4 +115,4 @@ def compare(names: str, band: bool = True) -> pd.DataFrame:
     frame = score.table(validation.run(cases, band, jobs=1).outcomes)
     frame["off %"] = 100 * frame["relative"]
     kept = frame.set_index(["case", "metric"])[["measured", "predicted", "lo", "hi", "off %"]]
-    return kept.astype(float).round(3)
+    return plain(kept, 3)

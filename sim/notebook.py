@@ -12,6 +12,7 @@ import pyarrow as pa
 from models.strict_yaml import read_yaml
 from sim.analysis import describe, html_report, map_figures, map_words, plots
 from sim.analysis import maps as sweep_maps
+from sim.analysis.layout import MISSING
 from sim.experiment import Result
 from sim.planning.sweep import whole
 from sim.scenario.load import expand
@@ -46,6 +47,20 @@ class Shown(NamedTuple):
         return self.svg
 
 
+class Told(NamedTuple):
+    """Text that a notebook displays.
+
+    Attributes
+    ----------
+    markdown : str
+    """
+
+    markdown: str
+
+    def _repr_markdown_(self) -> str:
+        return self.markdown
+
+
 class Drawn(Protocol):
     """A figure and the name of its file."""
 
@@ -76,7 +91,7 @@ def pictures(result: Result) -> dict[str, Shown]:
 
 
 def table(document: Mapping[str, Any]) -> pd.DataFrame:
-    """Main figures of a run, a line a strategy and point; empty where there is none.
+    """Main figures of a run, a line a strategy and point; a dash where there is none.
 
     Parameters
     ----------
@@ -100,21 +115,22 @@ def table(document: Mapping[str, Any]) -> pd.DataFrame:
             line["within SLO %"] = 100 * row["slo"]["attainment"]
         lines.append(line)
     index = [name for name in ("at", "strategy") if lines and name in lines[0]]
-    return pd.DataFrame(lines).set_index(index).astype(float).round(2)
+    return plain(pd.DataFrame(lines).set_index(index), 2)
 
 
-def verdicts(document: Mapping[str, Any]) -> pd.DataFrame:
+def plain(frame: pd.DataFrame, digits: int) -> pd.DataFrame:
+    """Numbers rounded, a dash where there is none."""
+    rounded = frame.astype(float).round(digits)
+    return rounded.astype(object).where(rounded.notna(), MISSING)
+
+
+def verdicts(document: Mapping[str, Any]) -> Told:
     """What each row of a run comes to, in a sentence."""
-    lines = [
-        {
-            "at": describe.point(row["point"]),
-            "strategy": row["strategy"],
-            "verdict": row["verdict"],
-        }
-        for row in document["rows"]
-    ]
-    frame = pd.DataFrame(lines).set_index("strategy")
-    return frame if frame["at"].any() else frame.drop(columns="at")
+    lines = []
+    for row in document["rows"]:
+        at = f" at {describe.point(row['point'])}" if row["point"] else ""
+        lines.append(f"- **{row['strategy']}**{at}: {row['verdict']}.")
+    return Told("\n".join(lines))
 
 
 def report(result: Result, folder: str | Path) -> Path:

@@ -63,8 +63,7 @@ def write(stem: str, notebook: Any) -> None:
     PAGES.mkdir(exist_ok=True)
     for old in PAGES.glob(f"{stem}_*.svg"):
         old.unlink()
-    pictures = {name: data for name, data in resources["outputs"].items()}
-    for number, (name, data) in enumerate(pictures.items(), 1):
+    for number, (name, data) in enumerate(resources["outputs"].items(), 1):
         file = f"{stem}_{number}.svg"
         body = body.replace(f"({name})", f"({file})").replace("![svg](", "![Picture](")
         (PAGES / file).write_bytes(data)
@@ -84,8 +83,9 @@ def _plain(output: Any) -> None:
         table = re.search(r"<table.*?</table>", data["text/html"], re.DOTALL)
         assert table is not None
         data["text/html"] = re.sub(r' (border|class|style)="[^"]*"', "", table[0])
-    if "image/svg+xml" in data:
-        data.pop("text/plain", None)
+    for kind in ("image/svg+xml", "text/markdown"):
+        if kind in data:
+            data.pop("text/plain", None)
 
 
 def cells(path: Path) -> Iterator[tuple[str, str]]:
