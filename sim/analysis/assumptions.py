@@ -41,6 +41,7 @@ def assumptions(document: Document) -> list[Assumption]:
         *_profile(document),
         *_gpus(scenario),
         *_routers(scenario),
+        *_lengths(scenario),
         *_entries("model", "transformers", _named(scenario, "model", "transformer")),
         *_entries("draft model", "transformers", _drafts(scenario)),
         *_acceptance(document),
@@ -58,6 +59,14 @@ def _routers(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
     for name in _named(scenario, "engine", "router"):
         known = "nothing that could be stale" if name == "round_robin" else fresh
         yield Assumption("router", f"{name}: {ROUTER_SIGNALS[name]}", "", known)
+
+
+def _lengths(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
+    """Traces that lengths are drawn from, with the streams that use them."""
+    for stream in scenario["workload"]["streams"]:
+        if stream.get("lengths"):
+            value = f"pairs of prompt and output drawn anew from {stream['lengths']['file']}"
+            yield Assumption(f"lengths of {stream['name']}", value, "", "stated in the scenario")
 
 
 def _named(scenario: Mapping[str, Any], block: str, key: str) -> list[str]:

@@ -38,11 +38,11 @@ def with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _traces(data: Any) -> Iterator[Place]:
-    """Where a workload may name a trace: of its arrivals, or of a stream's domains."""
+    """Where a workload may name a trace: of arrivals, or of a stream's lengths or domains."""
     yield ("workload", "arrivals")
     streams = at(data, ("workload", "streams"))
     for index in range(len(streams)) if isinstance(streams, list) else ():
-        yield ("workload", "streams", index, "domain")
+        yield from (("workload", "streams", index, key) for key in ("lengths", "domain"))
 
 
 def _strategies(data: dict[str, Any]) -> Iterator[Place]:
