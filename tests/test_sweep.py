@@ -63,7 +63,10 @@ class Here:
 
 @pytest.fixture
 def sweep(tmp_path: Path, speccast: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Sweep a scenario in this process; ``call.workers`` is who simulated it."""
+    """Sweep a scenario in this process; ``call.workers`` is who simulated it.
+
+    Nothing is drawn, unless ``call.pages`` is set.
+    """
     monkeypatch.chdir(tmp_path)
 
     def call(
@@ -76,9 +79,11 @@ def sweep(tmp_path: Path, speccast: Call, monkeypatch: pytest.MonkeyPatch) -> Ca
             return call.workers
 
         monkeypatch.setattr(whole, "Processes", started)
+        monkeypatch.setattr(whole, "write_pages", call.pages)
         Path("tiny.yaml").write_text(text, "utf-8")
         return speccast("sweep", "tiny.yaml", "--jobs", "2", *arguments)
 
+    call.pages = lambda *_: []
     return call
 
 
@@ -145,6 +150,13 @@ def test_columns_are_typed_by_all_values_of_a_key_and_say_what_they_are() -> Non
         pa.int64(),
     ]
     assert all(field.metadata[b"about"] for field in schema)
+
+
+def test_a_report_with_maps_stands_beside_the_table(sweep: Call) -> None:
+    sweep.pages = run.write_pages
+    assert sweep("--out", "out")[0] == 0
+    assert "Which one?" in Path("out/report.html").read_text("utf-8")
+    assert left("out") == WHOLE
 
 
 def test_mappings_stand_in_the_table_as_words(sweep: Call) -> None:
@@ -298,6 +310,28 @@ def test_points_cut_short_by_a_lost_disk_are_simulated_again(sweep: Call) -> Non
     assert sweep("--out", "out", "--resume")[0] == 0
     assert sorted(sweep.workers.asked) == [1, 3, 4, 5]
     assert left("out") == WHOLE
+
+
+def test_pages_that_were_cut_off_are_written_again(sweep: Call) -> None:
+    """They come after the table, while the points are still there."""
+    pages = iter([KeyboardInterrupt, None])
+
+    def write(folder: Path, *_: Any) -> list[str]:
+        asked = next(pages)
+        if asked is not None:
+            raise asked
+        (folder / "report.html").write_text("done", "utf-8")
+        return []
+
+    sweep.pages = write
+    status, _, err = sweep("--out", "out")
+    assert status == 130
+    assert err == "interrupted: 6 of 6 points are kept in out; --resume goes on with them\n"
+    assert sweep("--out", "out", "--resume")[0] == 0
+    assert sweep.workers.asked == []
+    assert Path("out/report.html").read_text("utf-8") == "done"
+    assert left("out") == WHOLE
+    assert sweep("--out", "out", "--resume")[0] == 0
 
 
 def test_a_finished_sweep_is_not_simulated_again(sweep: Call) -> None:
