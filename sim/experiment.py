@@ -237,7 +237,7 @@ def _serve(
         recorder = simulate(
             plan,
             requests,
-            _acceptance_seed(seed, replication),
+            acceptance_seed(seed, replication),
             on_steps=collector.steps_of(ran),
             on_progress=progress.of(
                 " at ".join(filter(None, (name, describe.point(point.values))))
@@ -278,7 +278,7 @@ def _measured(
     )
 
 
-def _acceptance_seed(seed: int, replication: int) -> int:
+def acceptance_seed(seed: int, replication: int) -> int:
     """A stream of its own for every replication, shared by all strategies."""
     return int(np.random.SeedSequence(seed, spawn_key=(replication, 0xACCE)).generate_state(1)[0])
 

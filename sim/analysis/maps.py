@@ -149,8 +149,8 @@ def read(results: pa.Table) -> Sweep:
         _axis(name, np.unique(columns[name])) for name in varied if name in columns and len(points)
     ]
     offered = columns.get("offered_req_per_s")
-    hypothetical = columns.get("hypothetical", np.zeros((len(labels), 1)))
-    unreal = [" (hypothetical)" if some else "" for some in np.any(hypothetical > 0, axis=1)]
+    hypothetical = columns.get("hypothetical", np.zeros((count, 1)))
+    unreal = [" (hypothetical)" if (row > 0).any() else "" for row in hypothetical[:count]]
     return Sweep(
         axes=tuple(axis for axis in axes if len(axis.values) > 1),
         words=tuple(name for name in varied if name not in columns),

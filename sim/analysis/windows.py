@@ -6,6 +6,7 @@ requests that arrived in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from sim.tables import Columns
 BINS = 5
 FEW = 20
 """Requests a window must hold to be the worst."""
+ROUNDING = 1e-9
+"""Of a bin: less than this of one more is none."""
 SERIES = 300
 SHORTEST_RUN = 1.5
 """Windows a run must last."""
@@ -36,20 +39,51 @@ class _Known(NamedTuple):
     bins: Numbers
 
 
-class _Timeline:
-    """One replication in order of arrival, cut into bins."""
+class Timeline:
+    """One replication, or a stretch of it, in order of arrival, cut into bins.
 
-    def __init__(self, run: Columns, asked: Sequence[Objective], window_s: float) -> None:
-        came = np.flatnonzero(~np.isnan(run["arrival_s"]))
-        order = came[np.argsort(run["arrival_s"][came], kind="stable")]
-        in_order = len(order) == len(run["arrival_s"]) and bool((np.diff(order) == 1).all())
+    Parameters
+    ----------
+    run : Columns
+        Its request table.
+    asked : sequence of Objective
+        What the streams must hold; may be empty.
+    window_s : float
+        Length of a window [s].
+    span : (float, float), optional
+        Only the requests that arrived from the one time and before the other, in windows that
+        begin with it, the first one, and that end with it but for a fraction of a bin [s].
+        Default all, in bins at multiples of a fifth of a window.
+    unanswered_s : float
+        Latency of requests that did not finish [s]; NaN: they have none.
+    """
+
+    def __init__(
+        self,
+        run: Columns,
+        asked: Sequence[Objective],
+        window_s: float,
+        span: tuple[float, float] | None = None,
+        unanswered_s: float = math.nan,
+    ) -> None:
+        self._unanswered_s = unanswered_s
+        arrival = run["arrival_s"]
+        lo, hi = span or (-np.inf, np.inf)
+        came = np.flatnonzero((arrival >= lo) & (arrival < hi))
+        order = came[np.argsort(arrival[came], kind="stable")]
+        in_order = len(order) == len(arrival) and bool((np.diff(order) == 1).all())
         self.table = run if in_order else select(run, order)
         self.asked, self.window_s, self.hop_s = asked, window_s, window_s / BINS
         arrival = self.table["arrival_s"]
         self.start_s = float(arrival[0] // self.hop_s * self.hop_s) if arrival.size else 0.0
         self.end_s = float(arrival[-1]) if arrival.size else 0.0
+        if span is not None:
+            self.start_s, self.end_s = span
         self.bins = ((arrival - self.start_s) // self.hop_s).astype(np.int64)
         self.windows = int(self.bins[-1]) + 2 - BINS if arrival.size else 0
+        if span is not None:
+            whole = math.ceil((self.end_s - self.start_s) / self.hop_s - ROUNDING)
+            self.windows = max(whole + 1 - BINS, 1)
 
     @property
     def lasts(self) -> bool:
@@ -63,7 +97,8 @@ class _Timeline:
         found = {}
         for name in LATENCIES:
             values = metrics.LATENCIES[name](self.table)
-            some = ~np.isnan(values)
+            values[~metrics.finished(self.table)] = self._unanswered_s
+            some = ~np.isnan(values) & ((name != "tpot_s") | (self.table["output_tokens"] > 1))
             found[name] = _Known(values[some], self.bins[some])
         return found
 
@@ -89,16 +124,28 @@ class _Timeline:
         values = self.latency(name, window)
         return float(np.quantile(values, 0.95)) if values.size else None
 
+    def edges(self, windows: Numbers) -> Numbers:
+        """First request of each window, and the first after it, shape (2, windows)."""
+        found: Numbers = np.searchsorted(self.bins, (windows, windows + BINS))
+        return found
+
     def requests(self, windows: Numbers) -> Numbers:
         """How many requests arrived in each window."""
-        edges = np.searchsorted(self.bins, (windows, windows + BINS))
-        held: Numbers = edges[1] - edges[0]
+        first, last = self.edges(windows)
+        held: Numbers = last - first
         return held
+
+    @property
+    def telling(self) -> Numbers:
+        """Windows that hold enough requests to be judged by."""
+        windows = np.unique(np.unique(self.bins)[:, None] - np.arange(BINS))
+        windows = windows[(windows >= 0) & (windows < self.windows)]
+        return windows[self.requests(windows) >= FEW]
 
     def attainment(self, windows: Numbers) -> Floats:
         """Share of the requests with bounds that met them, by window; NaN where there are none."""
-        edges = np.searchsorted(self.bins, (windows, windows + BINS))
-        met, bound = self.flags[:, edges[1]] - self.flags[:, edges[0]]
+        first, last = self.edges(windows)
+        met, bound = self.flags[:, last] - self.flags[:, first]
         share: Floats = np.divide(met, bound, out=np.full(len(met), np.nan), where=bound > 0)
         return share
 
@@ -123,9 +170,7 @@ class _Timeline:
 
         A window in which nothing finished is worse than any other.
         """
-        windows = np.unique(np.unique(self.bins)[:, None] - np.arange(BINS))
-        windows = windows[(windows >= 0) & (windows < self.windows)]
-        windows = windows[self.requests(windows) >= FEW]
+        windows = self.telling
         if not windows.size:
             return None
         misses = np.nan_to_num(1.0 - self.attainment(windows), nan=-1.0)
@@ -167,7 +212,7 @@ def sliding(
     timelines = {
         replication: timeline
         for replication, run in enumerate(runs)
-        if (timeline := _Timeline(run, asked, window_s)).lasts
+        if (timeline := Timeline(run, asked, window_s)).lasts
     }
     if not timelines:
         return None
@@ -192,7 +237,7 @@ def sliding(
     }
 
 
-def _worst(timeline: _Timeline, replication: int, window: int) -> dict[str, Any]:
+def _worst(timeline: Timeline, replication: int, window: int) -> dict[str, Any]:
     return {
         "replication": replication,
         **timeline.entry(window),

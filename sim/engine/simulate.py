@@ -67,6 +67,7 @@ def simulate(
     *,
     on_steps: OnSteps | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    on_look: Callable[[Recorder, float], None] | None = None,
 ) -> Recorder:
     """Serve all requests and return what was recorded.
 
@@ -81,6 +82,9 @@ def simulate(
     on_progress : callable, optional
         Called with (requests done, requests in all) at least every hundredth of the run. It may
         raise KeyboardInterrupt.
+    on_look : callable, optional
+        Called as often, and likewise, with what was recorded and a time [s] up to which nothing is
+        missing: a request without a first token in it has none until then.
 
     Notes
     -----
@@ -108,7 +112,7 @@ def simulate(
         env, Arrivals(requests), intake, engines, plan.fleet, plan.rules, recorder, seed
     )
     done = env.event()
-    recorder.on_done(done, on_progress)
+    recorder.on_done(done, _reporting(env, recorder, on_progress, on_look))
     for engine in engines:
         engine.attach(router)
     try:
@@ -120,6 +124,24 @@ def simulate(
     if recorder.rows is not None:
         recorder.rows.flush()
     return recorder
+
+
+def _reporting(
+    env: simpy.Environment,
+    recorder: Recorder,
+    on_progress: Callable[[int, int], None] | None,
+    on_look: Callable[[Recorder, float], None] | None,
+) -> Callable[[int, int], None] | None:
+    """What the recorder calls now and then; steps that end when SimPy stands now may miss."""
+    if on_look is None:
+        return on_progress
+
+    def report(answered: int, total: int) -> None:
+        if on_progress is not None:
+            on_progress(answered, total)
+        on_look(recorder, env.now)
+
+    return report
 
 
 def _batch(plan: Plan, requests: Requests, recorder: Recorder, replica: int, decoded: int) -> Batch:
