@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ def _panel(
     known = [value for _, value in marks] + ([1e3 * bound] if bound is not None else [])
     _limits(ax, "x", [plan[cost] for plan, _ in marks])
     _limits(ax, "y", known)
-    lines = [*zip(steps, steps[1:], strict=False)]
+    lines = [*itertools.pairwise(steps)]
     if bound is not None:
         lines.append(((ax.get_xlim()[0], 1e3 * bound), (ax.get_xlim()[1], 1e3 * bound)))
     _label(ax, [(plan, plan[cost], value) for plan, value in marks], lines)

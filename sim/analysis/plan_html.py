@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sim.analysis import describe, plan_words, plots
+from sim.analysis import describe, plan_evidence, plan_words, plots
 from sim.analysis.html_report import KINDS, environment
 from sim.analysis.html_tables import Label, Line, Table, Tile
 from sim.analysis.layout import MISSING
@@ -23,6 +23,7 @@ from sim.output import PICTURES
 PAGE = "report.html"
 COMMAND_WIDTH = 100
 """Letters of a line of the launch command."""
+BADGES = ("choice:", "hypothetical:", "pareto:")
 MOST_CANDIDATES = 400
 """Rows of the table of candidates; plan.json has them all."""
 
@@ -83,16 +84,16 @@ def page(document: Document, svgs: Mapping[str, str]) -> str:
         setup=plan_words.setup(document),
         demand=plan_words.demand(document),
         plans=_plans(document) if document["plans"] else None,
-        legend=legend(document),
+        legend=legend(document, BADGES),
         common=", ".join(plan_words.common(document)),
         settings=[_settings(document, each) for each in document["plans"]],
         launch="\n".join(_launch(plan)),
         check=_check(document),
-        measure=plan_words.measure_next(document),
-        rests=plan_words.rests_on(document) if document.get("inputs") else "",
+        measure=plan_evidence.measure_next(document),
+        rests=plan_evidence.rests_on(document) if document.get("inputs") else "",
         inputs=document.get("inputs") or [],
         impossible=document["impossible"],
-        counts=plan_words.counts(document),
+        counts=plan_evidence.counts(document),
         search=_search(document),
         pictures=svgs,
         version=speccast_version(),
@@ -102,7 +103,7 @@ def page(document: Document, svgs: Mapping[str, str]) -> str:
 
 def _launch(plan: Plan | None) -> list[str]:
     command = (plan or {}).get("launch")
-    return [line[4:] for line in command_lines(command, COMMAND_WIDTH)] if command else []
+    return [line[2:] for line in command_lines(command, COMMAND_WIDTH)] if command else []
 
 
 def _tiles(document: Document, plan: Plan) -> list[Tile]:
@@ -148,7 +149,7 @@ def _latencies(document: Document, plan: Plan) -> list[Tile]:
 
 
 def _plans(document: Document) -> Table:
-    groups: list[tuple[str, int]] = [("", 1)]
+    groups: list[tuple[str, int]] = [("fleet", 1)]
     titles = ["GPU"]
     cells = [[(each["gpu"], plan_words.fleet(each)) for each in document["plans"]]]
     for group, columns in columns_of(document):
@@ -190,14 +191,14 @@ def _settings(document: Document, plan: Plan) -> tuple[str, str]:
 
 
 def _check(document: Document) -> dict[str, Any] | None:
-    text = plan_words.check(document)
+    text = plan_evidence.check(document)
     if text is None:
         return None
     lines = [
         Line(Label(name, "", "", [], False), [(cell, "") for cell in cells])
-        for name, cells in plan_words.percentiles(document)
+        for name, cells in plan_evidence.percentiles(document)
     ]
-    table = Table([], [f"{title}, ms" for title in plan_words.STATISTICS], [("", lines)])
+    table = Table([], [f"{title}, ms" for title in plan_evidence.STATISTICS], [("", lines)])
     return {"text": text, "met": document["check"]["met"], "table": table if lines else None}
 
 

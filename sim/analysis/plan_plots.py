@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sim.analysis import axes, plan_words, plots
+from sim.analysis import axes, plan_evidence, plan_words, plots
 from sim.analysis.palette import BAD, INK, MUTED, PAPER, SHADES, Look, looks
 from sim.analysis.plan_day_plot import checked_day
 from sim.analysis.plan_front_plot import pareto
@@ -108,7 +108,13 @@ def _bar(ax: Any, row: int, plan: Plan, colour: str, edge: float) -> None:
     for wider, shade in ((2.4, PAPER), (0.0, INK)):
         line = {"color": shade, "linewidth": 1.8 + wider, "solid_capstyle": "butt"}
         ax.plot([band["lo"], reach], [row, row], zorder=3, **line)
-        ends = {"linestyle": "", "markeredgecolor": shade, "zorder": 3, "marker": "|"}
+        ends = {
+            "color": shade,
+            "linestyle": "",
+            "markeredgecolor": shade,
+            "zorder": 3,
+            "marker": "|",
+        }
         ends |= {"markersize": 10 + wider, "markeredgewidth": 1.8 + wider}
         ax.plot([band["lo"]] if hi is None else [band["lo"], hi], [row] * (1 + bool(hi)), **ends)
     if hi is None:
@@ -144,22 +150,24 @@ def tornado(document: Document) -> Any:
     """
     rows = document["tornado"][:MOST_INPUTS]
     bought = document["plans"][document["chosen"]]["gpus"]
-    values = [row[end] for row in rows for end in ("gpus_lo", "gpus_hi")]
-    lo, hi = min(*values, bought), max(*values, bought)
+    ends = [row[end] for row in rows for end in ("gpus_lo", "gpus_hi")]
+    values = [float(bought), *(end for end in ends if end is not None)]
+    lo, hi = min(values), max(values)
+    arrow = "; arrow: no number is enough" if None in ends else ""
     room = 0.16 * max(hi - lo, 1.0)
     with plots.blank() as figure:
         sheet = Sheet(figure, 1, 1, ROW * len(rows), legend=1, left=LEFT, foot=FOOT)
         ax = sheet.panel()
         for at, row in enumerate(rows):
-            _input(ax, at, row)
+            _input(ax, at, row, hi + 0.4 * room)
         line = ax.axvline(bought, color=BAD, linewidth=1.6)
         ax.set_xlim(max(lo - room, 0), hi + room)
-        _name_rows(ax, [row["what"] for row in rows])
+        _name_rows(ax, [row["input"] for row in rows])
         name(ax, "GPUs needed")
         sheet.ask(
             "Which uncertainty should be measured next?",
             "GPUs needed while one input alone goes from its 5 % to its 95 % value, written at the "
-            "ends as a share of what is expected.",
+            f"ends as a share of what is expected{arrow}.",
         )
         bases = dict.fromkeys(row["basis"] for row in rows)
         entries = [(basis, ax.fill([], [], **_basis(basis))[0]) for basis in bases]
@@ -172,13 +180,17 @@ def _basis(basis: str) -> dict[str, Any]:
     return {"facecolor": shade, "edgecolor": PAPER, "hatch": HATCHES.get(basis), "linewidth": 0}
 
 
-def _input(ax: Any, at: int, row: Mapping[str, Any]) -> None:
-    """One bar with the value of the input at each end, the larger one right of it."""
-    ends = sorted((row[f"gpus_{end}"], plan_words.factor(row[end])) for end in ("lo", "hi"))
+def _input(ax: Any, at: int, row: Mapping[str, Any], edge: float) -> None:
+    """One bar with the value of the input at each end; an arrow where no number is enough."""
+    ends = sorted(
+        (edge if row[f"gpus_{end}"] is None else row[f"gpus_{end}"], end) for end in ("lo", "hi")
+    )
     (least, first), (most, last) = ends
     ax.barh(at, most - least, 0.56, least, **_basis(row["basis"]))
-    for x, text, side, shift in ((least, first, "right", -5), (most, last, "left", 5)):
+    for x, end, side, shift in ((least, first, "right", -5), (most, last, "left", 5)):
         style = {"xytext": (shift, 0), "textcoords": "offset points", "fontsize": 10}
+        never = row[f"gpus_{end}"] is None
+        text = plan_evidence.factor(row[end]) + " \u2192" * never
         ax.annotate(text, (x, at), ha=side, va="center", color=INK, **style)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.analysis import describe, plan_words
+from sim.analysis import describe, plan_evidence, plan_words
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.plan_words import Document, Plan, money, range_text
 from sim.analysis.shell import command_lines
-from sim.analysis.verdict import number
+from sim.analysis.verdict import number, percent
 
 Cell = Callable[[Plan], str]
 
@@ -58,23 +58,26 @@ def _lines(document: Document, width: int) -> Iterator[Line]:
 
 def _evidence(document: Document, width: int) -> Iterator[Line]:
     """The check, what to measure, what all rests on, what is impossible."""
-    if text := plan_words.check(document):
+    if text := plan_evidence.check(document):
         met = document["check"]["met"]
         yield from _section("A full day of the plan chosen", [text], width, met)
-    if found := plan_words.measure_next(document):
+    if found := plan_evidence.measure_next(document):
         yield from _section("Measure next", found, width)
     assumed = [
-        f"{row['input']}: {row['value']} ({row['source']})" for row in plan_words.assumed(document)
+        f"{row['input']}: {row['value']} ({row['source']})"
+        for row in plan_evidence.assumed(document)
     ]
     if document.get("inputs"):
-        title = f"This rests on {plan_words.rests_on(document)}"
+        title = f"This rests on {plan_evidence.rests_on(document)}"
         yield from _section(f"{title}. Assumed:" if assumed else f"{title}.", assumed, width)
     impossible = [
         f"{row['strategy']} on {row['gpu']}: {row['why']}" for row in document["impossible"]
     ]
     if impossible:
         yield from _section("Cannot meet the SLO", impossible, width)
-    yield from _wrapped(f"{plan_words.counts(document)}; seed {document['seed']}.", width, "note")
+    yield from _wrapped(
+        f"{plan_evidence.counts(document)}; seed {document['seed']}.", width, "note"
+    )
 
 
 def _section(title: str, texts: list[str], width: int, good: bool = False) -> Iterator[Line]:
@@ -138,7 +141,9 @@ def _block(
 def _told(group: Group, row: int) -> str:
     """The cells of one plan in a group of columns; empty where it has none."""
     cells = [(column.title, column.cells[row]) for column in group.columns]
-    cells = [(title.replace("(band)", "").strip(), cell) for title, cell in cells if cell != MISSING]
+    cells = [
+        (title.replace("(band)", "").strip(), cell) for title, cell in cells if cell != MISSING
+    ]
     if not cells:
         return ""
     texts = [f"{cell} {title}" if title in UNITS else f"{title} {cell}" for title, cell in cells]
@@ -151,18 +156,17 @@ def marks(document: Document, plan: Plan) -> str:
     return f"{first}{'P' if plan.get('pareto') else ' '}"
 
 
-def legend(document: Document) -> str:
-    """What the marks and the bands of the table mean."""
-    plans = document["plans"]
-    told = ["* cheapest that meets the SLO"] if plan_words.chosen(document) else []
+def legend(document: Document, marks: Sequence[str] = ("*", "? hypothetical:", "P Pareto:")) -> str:
+    """What the marks of choice, hypothesis and Pareto front, and the bands, mean."""
+    plans, (bought, thought, best) = document["plans"], marks
+    told = [f"{bought} cheapest that meets the SLO"] if plan_words.chosen(document) else []
     if any(plan["hypothetical"] for plan in plans):
-        told.append("? hypothetical: this engine cannot run it")
+        told.append(f"{thought} this engine cannot run it")
     if any(plan.get("pareto") for plan in plans):
-        told.append("P Pareto: none is better in cost, latency and headroom at once")
-    told.append(f"bands hold {plan_words.percent(document['level'])} of outcomes")
-    if any((plan.get("gpus_band") or {}).get("lo") is not None for plan in plans) and any(
-        (plan.get("gpus_band") or {"hi": 0})["hi"] is None for plan in plans
-    ):
+        told.append(f"{best} no other is better in cost, latency and headroom at once")
+    told.append(f"bands hold {percent(document['level'])} of outcomes")
+    bands = [plan.get("gpus_band") or {} for plan in plans]
+    if any(band.get("lo") is not None and band["hi"] is None for band in bands):
         told.append("an end marked ? was not found among the fleets tried")
     if any(plan.get("confidence") is not None for plan in plans):
         told.append("sure: share of draws of all uncertain inputs in which these GPUs are enough")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sim.analysis import describe
@@ -14,14 +13,9 @@ from sim.analysis.verdict import number, percent
 Document = Mapping[str, Any]
 Plan = Mapping[str, Any]
 
-MEASURE_FIRST = 3
-"""Uncertainties named as worth measuring."""
-LITTLE_GPUS = 0.05
-"""An input that moves the answer by less is not worth measuring."""
 TOLD_OTHERWISE = ("hardware.gpu", "hardware.gpus", "model.tp", "model.replicas")
 PRECISIONS = {"model.weights": "weights", "model.kv": "KV"}
 LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_s": "queueing"}
-UNSURE = ("published", "extrapolated", "assumed")
 
 
 def chosen(document: Document) -> Plan | None:
@@ -91,13 +85,14 @@ def demand(document: Document) -> str:
     unsure = asked.get("uncertainty")
     return (
         f"{asked['requests_per_day']:,.0f} requests a day, mean {number(asked['mean_req_s'])} "
-        f"req/s, peak {asked['peak_factor']:g} x at {_clock(3600 * asked['peak_hour'])}: "
+        f"req/s, peak {asked['peak_factor']:g} x at {clock(3600 * asked['peak_hour'])}: "
         f"{number(asked['peak_req_s'])} req/s"
         + (f"; the demand itself is uncertain by {percent(unsure)}" if unsure else "")
     )
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Time of day, from midnight on: ``14:05``."""
     minutes = round(seconds / 60)
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
@@ -196,97 +191,3 @@ def headroom(plan: Plan) -> str:
     """How much more or less than the peak a fleet holds."""
     share = plan["headroom"]
     return f"{percent(abs(share))} {'more' if share >= 0 else 'less'}"
-
-
-def check(document: Document) -> str | None:
-    """The simulated day of the plan chosen; None without one."""
-    day = document.get("check")
-    if not day:
-        return None
-    text = f"{day['requests']:,} requests over {describe.span(day['duration_s'])} were simulated"
-    if day.get("killed_at_s") is not None:
-        back = day.get("back_at_s")
-        down = f"back {describe.span(back - day['killed_at_s'])} later" if back else "never back"
-        text += f", a replica killed at {_clock(day['killed_at_s'])} and {down}"
-    worst = day.get("worst") or {}
-    within = f"; {percent(day['attainment'])} of requests within the bounds" * (
-        day.get("attainment") is not None
-    )
-    return (
-        f"{text}. The SLO is {'met' if day['met'] else 'MISSED'}{_worst(worst, document['window_s'])}{within}; "
-        f"{day.get('preemptions') or 0:,} preemptions."
-    )
-
-
-def _worst(worst: Mapping[str, Any], window_s: float) -> str:
-    told = [
-        f"{name} {number(1e3 * worst[f'{key}_p95'])} ms"
-        for key, name in LATENCIES.items()
-        if worst.get(f"{key}_p95") is not None
-    ]
-    if not told:
-        return ""
-    start = worst.get("start_s")
-    since = f" from {_clock(start)}" if start is not None else ""
-    return f": p95 in the worst {describe.duration(window_s)}{since} {', '.join(told)}"
-
-
-def percentiles(document: Document) -> list[tuple[str, list[str]]]:
-    """Latencies of the whole day [ms]: mean, p50, p95, p99."""
-    day = document.get("check") or {}
-    return [
-        (name, [number(None if v is None else 1e3 * v) for v in map(day[key].get, STATISTICS)])
-        for key, name in LATENCIES.items()
-        if day.get(key)
-    ]
-
-
-STATISTICS = ("mean", "p50", "p95", "p99")
-
-
-def measure_next(document: Document) -> list[str]:
-    """The inputs whose uncertainty moves the answer most, in words."""
-    rows = [
-        row
-        for row in document.get("tornado") or ()
-        if abs(row["gpus_hi"] - row["gpus_lo"]) >= LITTLE_GPUS
-    ]
-    return [moved(row) for row in rows[:MEASURE_FIRST]]
-
-
-def moved(row: Mapping[str, Any]) -> str:
-    """What one uncertain input does to the number of GPUs."""
-    needed = sorted((row["gpus_lo"], row["gpus_hi"]))
-    return (
-        f"{row['what']} ({row['basis']}): alone it moves the answer from {needed[0]:.1f} to "
-        f"{needed[1]:.1f} GPUs, between {factor(row['lo'])} and {factor(row['hi'])} of what is "
-        "expected"
-    )
-
-
-def factor(relative: float) -> str:
-    """A value relative to its prediction."""
-    return percent(relative) if relative < 10 else f"{relative:.0f} x"
-
-
-def rests_on(document: Document) -> str:
-    """How many inputs are measured, published or assumed."""
-    bases = Counter(row["basis"] for row in document.get("inputs") or ())
-    total = sum(bases.values())
-    told = ", ".join(f"{count} {basis}" for basis, count in bases.most_common())
-    return f"{total} input{'s' * (total != 1)}: {told}"
-
-
-def assumed(document: Document) -> Sequence[Mapping[str, Any]]:
-    """The inputs nothing was measured for."""
-    return [row for row in document.get("inputs") or () if row["basis"] == "assumed"]
-
-
-def counts(document: Document) -> str:
-    """What the search looked at."""
-    found = document["counts"]
-    return (
-        f"{found['candidates']:,} candidates: {found['estimated_out']:,} ruled out by the "
-        f"estimate, {found['searched']:,} searched with {found['simulations']:,} simulations of "
-        f"{found['requests']:,} requests in all"
-    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
+import textwrap
 
-INDENT = "    "
+INDENT, COMMENT = "  ", "  # "
+OPERATORS = ("&&", "||", "|", ">", ">>", "<", ";")
+WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
 def command_lines(command: str, width: int) -> list[str]:
@@ -17,32 +19,36 @@ def command_lines(command: str, width: int) -> list[str]:
     Parameters
     ----------
     command : str
-        As ``shlex`` would split it.
+        Commands and comments, one a line.
     width : int
         Characters a line may have.
     """
+    lines = [line for part in command.splitlines() for line in _broken(part, width)]
+    return [piece for line in lines for piece in _json_broken(line, width)]
+
+
+def _broken(command: str, width: int) -> list[str]:
+    if command.startswith("#"):
+        text = command.lstrip("# ")
+        return textwrap.wrap(text, width, initial_indent=COMMENT, subsequent_indent=COMMENT)
     lines = [""]
     for part in _options(command):
-        start = INDENT if len(lines) == 1 else 2 * INDENT
         if not lines[-1]:
-            lines[-1] = start + part
+            lines[-1] = INDENT + part
         elif len(lines[-1]) + 1 + len(part) + 2 <= width:
             lines[-1] += f" {part}"
         else:
             lines[-1] += " \\"
             lines.append(2 * INDENT + part)
-    return [piece for line in lines for piece in _json_broken(line, width)]
+    return lines
 
 
 def _options(command: str) -> list[str]:
-    """Words, an option with its value."""
-    try:
-        words = [shlex.quote(word) for word in shlex.split(command)]
-    except ValueError:
-        words = command.split()
+    """Words as they are written, an option with its value."""
     parts: list[str] = []
-    for word in words:
-        if parts and parts[-1].startswith("-") and " " not in parts[-1] and word[:1] != "-":
+    for word in WORD.findall(command):
+        option = parts and parts[-1].startswith("-") and " " not in parts[-1]
+        if option and word[0] != "-" and word not in OPERATORS:
             parts[-1] += f" {word}"
         else:
             parts.append(word)

@@ -17,8 +17,8 @@ from models.strict_yaml import Document, InputError, read_yaml, show, validate
 from sim.planning.scenario import scenario_data
 from sim.planning.schema import Plan
 from sim.scenario.build import build
-from sim.scenario.load import with_absolute_paths
 from sim.scenario.overrides import canonical, locate, parse_override, replaced, within
+from sim.scenario.paths import with_absolute_paths
 from sim.scenario.schema import Scenario
 
 MAX_CANDIDATES = 20_000

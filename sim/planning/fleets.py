@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from sim.planning.busy_hour import Stretch
 from sim.planning.candidates import Candidate
-from sim.planning.hour import Judged, Stretch, judge
+from sim.planning.hour import Judged, judge
 from sim.planning.scenario import arrivals_per_s, fleet
 from sim.planning.schema import Kill, Plan
 from sim.planning.search import largest
 
 MOST_REPLICAS = 10_000
-TOLERANCE = 0.02
+TOLERANCE = 0.03
 """Largest peak of a fleet: a peak above it by this share is lost."""
 STEP = 1.06
 """First step from a guess, which is a fleet that just holds the demand."""
+
+SWITCHING_LEAD, SWITCHING_WINDOWS = 0.4, 2
+"""Windows of lead and of the stretch judged for strategies that switch."""
 
 BARELY_DOWN = 0.2
 """Share of a window from which a replica that is down must be made up for by the others."""
@@ -32,7 +36,7 @@ class Fleets:
 
     def __init__(self, plan: Plan, candidate: Candidate) -> None:
         self.plan, self.candidate = plan, candidate
-        self.stretch = stretch_of(plan)
+        self.stretch = stretch_of(plan, candidate)
         self.rate = arrivals_per_s(plan, candidate.scenario.workload)
         self.simulations = self.requests = 0
         self._judged: dict[tuple[int, float], Judged] = {}
@@ -79,9 +83,17 @@ class Fleets:
         return peak * (root.value or self.rate) / self.rate
 
 
-def stretch_of(plan: Plan) -> Stretch:
-    """The busiest hour as the plan file has it."""
-    return Stretch(plan.run.lead_s, plan.run.hour_s, plan.run.window_s)
+def stretch_of(plan: Plan, candidate: Candidate) -> Stretch:
+    """The busiest hour as the plan file has it, shorter for strategies whose sequences switch.
+
+    Their engine is simulated tens of times more slowly, so of them only the windows around the
+    failure are.
+    """
+    run = plan.run
+    if not candidate.strategy.switches:
+        return Stretch(run.lead_s, run.hour_s, run.window_s)
+    lead_s = min(run.lead_s, SWITCHING_LEAD * run.window_s)
+    return Stretch(lead_s, min(run.hour_s, SWITCHING_WINDOWS * run.window_s), run.window_s)
 
 
 def smallest(passes: Callable[[int], bool], guess: int, least: int, most: int) -> int | None:
@@ -96,20 +108,14 @@ def smallest(passes: Callable[[int], bool], guess: int, least: int, most: int) -
     step = 1
     while fails is None or holds is None:
         if passes(at):
-            holds = at
             if at == least:
                 return at
-            at = max(at - step, least)
+            holds, at = at, max(at - step, least)
         else:
-            fails = at
             if at == most:
                 return None
-            at = min(at + step, most)
-        if (fails is None) is (holds is None):
-            break
+            fails, at = at, min(at + step, most)
         step *= 2
-    if fails is None or holds is None:
-        return holds
     while holds - fails > 1:
         middle = (holds + fails) // 2
         if passes(middle):

@@ -1,0 +1,114 @@
+"""What a capacity plan rests on, in sentences: its check, its inputs, and which to measure next."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sim.analysis import describe
+from sim.analysis.plan_words import LATENCIES, Document, clock
+from sim.analysis.verdict import number, percent
+
+STATISTICS = ("mean", "p50", "p95", "p99")
+MEASURE_FIRST = 3
+"""Uncertainties named as worth measuring."""
+LITTLE_GPUS = 0.05
+"""An input that moves the answer by less is not worth measuring."""
+
+
+def check(document: Document) -> str | None:
+    """The simulated day of the plan chosen; None without one."""
+    day = document.get("check")
+    if not day:
+        return None
+    text = f"{day['requests']:,} requests over {describe.span(day['duration_s'])} were simulated"
+    if day.get("killed_at_s") is not None:
+        back = day.get("back_at_s")
+        down = f"back {describe.span(back - day['killed_at_s'])} later" if back else "never back"
+        text += f", a replica killed at {clock(day['killed_at_s'])} and {down}"
+    worst = day.get("worst") or {}
+    within = f"; {percent(day['attainment'])} of requests within the bounds" * (
+        day.get("attainment") is not None
+    )
+    held = "met" if day["met"] else "MISSED"
+    return (
+        f"{text}. The SLO is {held}{_worst(worst, document['window_s'])}{within}; "
+        f"{day.get('preemptions') or 0:,} preemptions."
+    )
+
+
+def _worst(worst: Mapping[str, Any], window_s: float) -> str:
+    told = [
+        f"{name} {number(1e3 * worst[f'{key}_p95'])} ms"
+        for key, name in LATENCIES.items()
+        if worst.get(f"{key}_p95") is not None
+    ]
+    if not told:
+        return ""
+    start = worst.get("start_s")
+    since = f" from {clock(start)}" if start is not None else ""
+    return f": p95 in the worst {describe.duration(window_s)}{since} {', '.join(told)}"
+
+
+def percentiles(document: Document) -> list[tuple[str, list[str]]]:
+    """Latencies of the whole day [ms]: mean, p50, p95, p99."""
+    day = document.get("check") or {}
+    return [
+        (name, [number(None if v is None else 1e3 * v) for v in map(day[key].get, STATISTICS)])
+        for key, name in LATENCIES.items()
+        if day.get(key)
+    ]
+
+
+def measure_next(document: Document) -> list[str]:
+    """The inputs whose uncertainty moves the answer most, in words."""
+    rows = [row for row in document.get("tornado") or () if _span(row) >= LITTLE_GPUS]
+    return [moved(row) for row in rows[:MEASURE_FIRST]]
+
+
+def _span(row: Mapping[str, Any]) -> float:
+    ends = [math.inf if row[end] is None else row[end] for end in ("gpus_lo", "gpus_hi")]
+    return max(ends) - min(ends)
+
+
+def moved(row: Mapping[str, Any]) -> str:
+    """What one uncertain input does to the number of GPUs."""
+    known = sorted(row[end] for end in ("gpus_lo", "gpus_hi") if row[end] is not None)
+    needed = [f"{gpus:.1f}" for gpus in known]
+    needed += ["more GPUs than any fleet has"] * (len(needed) < 2)
+    unit = " GPUs" * (len(known) == 2)
+    return (
+        f"{row['input']} ({row['basis']}): alone it moves the answer from {needed[0]} to "
+        f"{needed[1]}{unit}, between {factor(row['lo'])} and {factor(row['hi'])} of what is "
+        f"expected; {row['what']}"
+    )
+
+
+def factor(relative: float) -> str:
+    """A value relative to its prediction."""
+    return percent(relative) if relative < 10 else f"{relative:.0f} x"
+
+
+def rests_on(document: Document) -> str:
+    """How many inputs are measured, published or assumed."""
+    bases = Counter(row["basis"] for row in document.get("inputs") or ())
+    total = sum(bases.values())
+    told = ", ".join(f"{count} {basis}" for basis, count in bases.most_common())
+    return f"{total} input{'s' * (total != 1)}: {told}"
+
+
+def assumed(document: Document) -> Sequence[Mapping[str, Any]]:
+    """The inputs nothing was measured for."""
+    return [row for row in document.get("inputs") or () if row["basis"] == "assumed"]
+
+
+def counts(document: Document) -> str:
+    """What the search looked at."""
+    found = document["counts"]
+    return (
+        f"{found['candidates']:,} candidates: {found['estimated_out']:,} ruled out by the "
+        f"estimate, {found['searched']:,} searched with {found['simulations']:,} simulations of "
+        f"{found['requests']:,} requests in all"
+    )
