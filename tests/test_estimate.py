@@ -81,6 +81,16 @@ def test_with_little_memory_blocks_are_short() -> None:
     assert held(0, "engine.gpu_memory_utilization=0.3", "slo.tpot_s.p95=9").batch < 64
 
 
+def test_answers_of_one_token_are_bound_by_their_prompts_alone() -> None:
+    stream = "{prompt_tokens: {kind: fixed, value: 2000}, output_tokens: {kind: fixed, value: 1}}"
+    slo = "slo={ttft_s: {p95: 1}, attainment: 0.9}"
+    found = held(0, f"workload.streams=[{stream}]", slo)
+    setup, traffic, _ = case(0, f"workload.streams=[{stream}]", slo)
+    service_s = Replica(setup, traffic).at(1e-3, among=False).own_s.mean()
+    assert 0.3 / service_s < found.rate_req_s < 1 / service_s
+    assert found.limited_by == "ttft_s p95"
+
+
 def test_nothing_is_held_where_even_an_idle_replica_is_late() -> None:
     setup, traffic, _ = case()
     step_s = setup.step_time.mixed(1, 600.0, 1, 600.0)
@@ -91,7 +101,7 @@ def test_each_bound_limits_where_it_is_tight() -> None:
     assert held().limited_by == "tpot_s p95"
     assert held(0, "slo.tpot_s.p95=1", "slo.ttft_s.p95=0.25").limited_by == "ttft_s p95"
     assert held(0, "slo.attainment=0.9999").limited_by == "attainment"
-    loose = ("slo.tpot_s.p95=1", "slo.ttft_s.p95=9")
+    loose = ("slo.tpot_s.p95=1", "slo.ttft_s.p95=9", "slo.attainment=0.5")
     assert held(0, *loose, "slo.e2e_s={p90: 4}").limited_by == "e2e_s p90"
 
 

@@ -11,9 +11,10 @@ from models.strategies import Strategy
 from models.strict_yaml import Label
 from sim.scenario.distributions import word_or_number
 from sim.scenario.fleet import Client, Restart
-from sim.scenario.schema import MAX_POINTS, AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
+from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
 from sim.scenario.shapes import Hour
 from sim.scenario.streams import Stream
+from sim.scenario.vary import MAX_POINTS
 from sim.scenario.workload import Workload
 
 DAY_S = 86_400.0
