@@ -23,7 +23,9 @@ RESTART = Restart(load_bytes_per_s=2e9, boot_s=90.0)
 """Assumed: weights from a disk or a network at 2 GB/s, 90 s to start, compile and capture graphs;
 no source. A plan file states its own in `failure.restart`."""
 
-Searched = Annotated[tuple[Any, ...], Field(min_length=1, max_length=MAX_POINTS)]
+MAX_VALUES = 1000
+
+Searched = Annotated[tuple[Any, ...], Field(min_length=1, max_length=MAX_VALUES)]
 
 
 class Demand(Frozen):
