@@ -14,7 +14,6 @@ from sim.scenario.fleet import Client, Restart
 from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
 from sim.scenario.shapes import Hour
 from sim.scenario.streams import Stream
-from sim.scenario.vary import MAX_POINTS
 from sim.scenario.workload import Workload
 
 DAY_S = 86_400.0
