@@ -67,13 +67,14 @@ def percentiles(document: Document) -> list[tuple[str, list[str]]]:
 
 def measure_next(document: Document) -> list[str]:
     """The inputs whose uncertainty moves the answer most, in words."""
-    rows = [row for row in document.get("tornado") or () if _span(row) >= LITTLE_GPUS]
+    rows = [row for row in document.get("tornado") or () if matters(row)]
     return [moved(row) for row in rows[:MEASURE_FIRST]]
 
 
-def _span(row: Mapping[str, Any]) -> float:
+def matters(row: Mapping[str, Any]) -> bool:
+    """Whether an uncertain input moves the answer at all."""
     ends = [math.inf if row[end] is None else row[end] for end in ("gpus_lo", "gpus_hi")]
-    return max(ends) - min(ends)
+    return max(ends) > min(ends) + LITTLE_GPUS
 
 
 def moved(row: Mapping[str, Any]) -> str:

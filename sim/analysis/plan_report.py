@@ -70,11 +70,9 @@ def _evidence(document: Document, width: int) -> Iterator[Line]:
     if document.get("inputs"):
         title = f"This rests on {plan_evidence.rests_on(document)}"
         yield from _section(f"{title}. Assumed:" if assumed else f"{title}.", assumed, width)
-    impossible = [
-        f"{row['strategy']} on {row['gpu']}: {row['why']}" for row in document["impossible"]
-    ]
-    if impossible:
-        yield from _section("Cannot meet the SLO", impossible, width)
+    if impossible := plan_evidence.impossible(document):
+        texts = [f"{who}: {why}" for who, why in impossible]
+        yield from _section("Cannot hold the SLO", texts, width)
     yield from _wrapped(
         f"{plan_evidence.counts(document)}; seed {document['seed']}.", width, "note"
     )
