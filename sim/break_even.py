@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.analysis.metrics import finished, select
+from sim.analysis.metrics import finished, joined, select
 from sim.beside import Beside, decode_s, prefill_s
 from sim.engine.recorder import Recorder
 from sim.setup import Setup
@@ -61,7 +61,7 @@ def operating_point(
     """Means over decode steps and requests; None where nothing was decoded."""
     totals = [totals for recorder in recorders for totals in recorder.totals]
     decode_s, n_s = sum(t.decode_s for t in totals), sum(t.n_s for t in totals)
-    table = {name: np.concatenate([run[name] for run in runs]) for name in _COLUMNS}
+    table = joined([{name: run[name] for name in _COLUMNS} for run in runs])
     done = select(table, finished(table))
     if not decode_s or not done["n_steps"].sum():
         return None
@@ -93,8 +93,8 @@ def _spared(setup: Setup, prompt: Array, context: Array) -> tuple[Array, Array]:
 
 def _span_s(run: Columns) -> float:
     """Time from the first arrival to the last finish of one run [s]."""
-    done = select(run, finished(run))
-    return float(done["finish_s"].max() - run["arrival_s"].min()) if len(done["finish_s"]) else 0.0
+    finish = run["finish_s"][finished(run)]
+    return float(finish.max() - run["arrival_s"].min()) if len(finish) else 0.0
 
 
 _COLUMNS = (

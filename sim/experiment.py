@@ -28,7 +28,7 @@ from sim.refusals import counted
 from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
 from sim.scenario.build import build
-from sim.scenario.load import Point, ScenarioFile
+from sim.scenario.load import Point, ScenarioFile, covered
 from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import generate, request_count
@@ -113,7 +113,7 @@ def run(
     """
     kept = KeptTables(keep_steps)
     collector = Collector([kept] if tables is None else tables)
-    points = scenario_file.points[len(rows) // len(scenario_file.resolved.strategies) :]
+    points = scenario_file.points[covered(scenario_file, len(rows)) :]
     progress = Progress(on_progress, sum(_requests(point.scenario) for point in points))
     made: list[dict[int, Row]] = [dict(enumerate(rows))]
     interrupted = False
@@ -175,7 +175,7 @@ def _rows(
             "rejected_because": counted(recorder.log.refusals for recorder in served.recorders),
             "tau_max": strategy.depth + 1,
             "usd_per_million_tokens": resources.cost(deployment, served.row["tok_per_s_per_gpu"]),
-            "acceptance_entries": _entries(strategy),
+            "acceptance_entries": acceptance_entries(strategy),
         }
         comparison.complete(row, setup, at)
         row["verdict"] = verdict(row)
@@ -283,7 +283,7 @@ def acceptance_seed(seed: int, replication: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(replication, 0xACCE)).generate_state(1)[0])
 
 
-def _entries(strategy: Strategy) -> list[str]:
+def acceptance_entries(strategy: Strategy) -> list[str]:
     """Catalogue entries the acceptance of a strategy rests on, of all its modes and domains."""
     stated = (part.resolved_acceptance() for part in strategy.parts.values())
     return sorted({name for acceptance in stated if acceptance for name in acceptance.entries})

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from sim.scenario.vary import text_of
 from sim.table_schemas import (
     ACCEPTANCE,
     COUNT,
@@ -97,7 +98,7 @@ def to_arrow(
 
 def run_names(run: RunTable) -> dict[str, str | int]:
     """What every row of its tables says of a run."""
-    point = " ".join(f"{key}={value}" for key, value in run.point.items())
+    point = " ".join(f"{key}={text_of(value)}" for key, value in run.point.items())
     return {"strategy": run.strategy, "point": point, "replication": run.replication}
 
 

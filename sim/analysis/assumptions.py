@@ -9,7 +9,7 @@ from models import catalog
 from models.schema import weakest
 from sim.analysis.grid import points
 from sim.scenario.fleet import ROUTER_SIGNALS
-from sim.scenario.overrides import canonical
+from sim.scenario.vary import values_of
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -71,8 +71,8 @@ def _lengths(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
 
 def _named(scenario: Mapping[str, Any], block: str, key: str) -> list[str]:
     """Value of a key and those it takes in the grid."""
-    varied = {canonical(name): values for name, values in scenario.get("vary", {}).items()}
-    values = [scenario[block].get(key), *varied.get(f"{block}.{key}", [])]
+    varied = values_of(scenario.get("vary", {}), f"{block}.{key}")
+    values = [scenario[block].get(key), *varied]
     return list(dict.fromkeys(value for value in values if value is not None))
 
 

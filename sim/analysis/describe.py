@@ -9,6 +9,7 @@ from typing import Any
 from sim.analysis.verdict import number, percent
 from sim.scenario.overrides import canonical
 from sim.scenario.shapes import DAY_S
+from sim.scenario.vary import text_of
 from sim.scenario.workload import DEFAULT_REQUESTS
 
 Scenario = Mapping[str, Any]
@@ -279,7 +280,7 @@ def _listed(values: list[str]) -> str:
 
 
 def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else text_of(value)
 
 
 def duration(seconds: float) -> str:

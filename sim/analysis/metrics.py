@@ -6,7 +6,7 @@ float, None where it is undefined. Warm-up and the measured window come from ``s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +53,13 @@ def select(columns: Columns, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp])
     if rows.dtype == np.bool_ and rows.all():
         return dict(columns)
     return {name: column[rows] for name, column in columns.items()}
+
+
+def joined(tables: Sequence[Columns]) -> Columns:
+    """The rows of several tables, one after another; a single one is not copied."""
+    if len(tables) == 1:
+        return tables[0]
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def finished(columns: Columns) -> npt.NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render,
 from sim.analysis.modes_report import REGRET, REGRETS, mode_lines, regret
 from sim.analysis.parts_report import part_table, worst_window
 from sim.analysis.verdict import WATCH, Row, best, compared, number, percent, switch_off
+from sim.scenario.vary import size
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 BASIS = {
@@ -89,7 +90,7 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
 def interruption(document: Mapping[str, Any]) -> str:
     """How much of an interrupted run is complete: strategies, or rows of a grid."""
     scenario, complete = document["scenario"], len(document["rows"])
-    grid = math.prod(len(values) for values in scenario.get("vary", {}).values())
+    grid = size(scenario.get("vary", {}))
     whole = grid * len(scenario["strategies"])
     what = "strategies" if grid == 1 else "rows"
     return f"interrupted: {complete} of {whole} {what} are complete"

@@ -10,7 +10,7 @@ from models.residuals import LEVEL
 from sim.planning.candidates import Candidate
 from sim.planning.cheapest import Cheapest, Searched, cheapest, down_s
 from sim.planning.costs import costs, per_million, price_per_gpu_hour
-from sim.planning.errors import Error, demand_error, prefill_share, step_errors
+from sim.planning.errors import Error, demand_error
 from sim.planning.fleets import Fleets, spare_replicas
 from sim.planning.launch import launch_line
 from sim.planning.replica import Replica, measured
@@ -115,24 +115,20 @@ class _Made:
         replica = self.replica
         if replica is None:
             return found
-        late = "ttft_s" in (replica.found.limited_by or "")
-        batch = replica.query_tokens / self.setup.rules.width
-        share = prefill_share(self.setup, self.traffic, batch, self.each_req_s)
-        found += step_errors(self.setup, replica.query_tokens, 1.0 if late else share)
-        return [*found, *(one for one in (replica.request, replica.noise) if one is not None)]
+        return [*found, *replica.errors]
 
     def outlook(self) -> Outlook | None:
         """GPUs needed, all errors drawn; None where one replica alone holds nothing."""
         if self.replica is None:
             return None
         asked = self.plan.confidence
-        return outlook(self.errors, self.replica.curve, self.rule, self.plan.run.seed, asked)
+        return outlook(self.errors, self.replica.curves, self.rule, self.plan.run.seed, asked)
 
     def tornado(self) -> list[Json]:
         """Each input alone; empty where one replica alone holds nothing."""
         if self.replica is None:
             return []
-        return tornado(self.errors, self.replica.curve, self.rule)
+        return tornado(self.errors, self.replica.curves, self.rule)
 
     def row(self) -> Json:
         plan, candidate, rule = self.plan, self.candidate, self.rule
@@ -153,14 +149,14 @@ class _Made:
             "gpus_for_confidence": seen and seen.asked,
             **costs(plan, candidate.gpu, gpus, output),
             "usd_per_million_band": self._cost_band(seen, output),
-            "replica_capacity_req_s": self._capacity(),
+            "replica_capacity_req_s": self._capacity(seen),
             "fleet_peak_req_s": rule.held_req_s,
             "headroom": rule.held_req_s / rule.peak_req_s - 1,
             "worst": judged.worst and {key: judged.worst[key] for key in kept},
             "limited_by": judged.limited_by,
             "judged_s": self.fleets.stretch.length_s,
             "pareto": False,
-            "launch": launch_line(self.setup),
+            "launch": launch_line(candidate.scenario, candidate.strategy) or "",
         }
 
     def _band(self, seen: Outlook | None) -> Json | None:
@@ -177,19 +173,18 @@ class _Made:
         lo, hi = (per_million(self.plan, end, output) for end in ends)
         return {"lo": lo, "hi": hi}
 
-    def _capacity(self) -> Json:
-        """What one replica holds at its busiest, over the band of its step time [1/s].
+    def _capacity(self, seen: Outlook | None) -> Json:
+        """What one replica holds at its busiest, and where its errors leave that [1/s].
 
         Of a strategy that switches its share of what the fleet holds: no replica of it is
         simulated alone.
         """
         replica = self.replica
-        if replica is None or replica.found.value is None:
+        if seen is None or replica is None or replica.found.value is None:
             return {"value": self.each_req_s, "lo": None, "hi": None}
-        own = replica.found.value
-        value = self.each_req_s if self.candidate.strategy.switches else own * self.to_peak
-        ends = (None if end is None else value * end / own for end in (replica.slow, replica.fast))
-        lo, hi = ends
+        switches = self.candidate.strategy.switches
+        value = self.each_req_s if switches else replica.found.value * self.to_peak
+        lo, hi = (value * share for share in seen.capacity)
         return {"value": value, "lo": lo, "hi": hi}
 
 

@@ -17,8 +17,8 @@ from models.strict_yaml import Document, InputError, read_yaml, show, validate
 from sim.planning.scenario import scenario_data
 from sim.planning.schema import Plan
 from sim.scenario.build import build
-from sim.scenario.load import with_absolute_paths
 from sim.scenario.overrides import canonical, locate, parse_override, replaced, within
+from sim.scenario.paths import with_absolute_paths
 from sim.scenario.schema import Scenario
 
 MAX_CANDIDATES = 20_000
@@ -195,8 +195,10 @@ def _check_names(document: Document, plan: Plan) -> None:
                 raise document.error(f"search.{key}[{at}]", _unknown(value, known))
         if stated is not None and not values and stated not in known:
             raise document.error(key, _unknown(stated, known))
-    if plan.hardware.gpu is None and "hardware.gpu" not in plan.search and (
-        plan.hardware.profile is None
+    if (
+        plan.hardware.gpu is None
+        and "hardware.gpu" not in plan.search
+        and (plan.hardware.profile is None)
     ):
         raise document.error("hardware.gpu", "is missing: name a GPU, or search over several")
     for gpu in plan.prices:

@@ -126,11 +126,11 @@ def rank(plan: Plan, candidates: tuple[Candidate, ...]) -> tuple[list[Ranked], s
     ranked, why = [], ""
     for candidate in candidates:
         setup = setup_of(candidate)
-        found = estimate(setup, traffic, plan.slo, window_s=plan.run.window_s)
-        if found is None:
+        one = _ranked(plan, candidate, setup, traffic)
+        if one is None:
             why = why or "not even an idle replica holds the SLO, by the closed-form estimate"
-            continue
-        ranked.append(_ranked(plan, candidate, setup, found))
+        else:
+            ranked.append(one)
     ranked.sort(key=lambda one: (one.at_best, -_fleet_rate(one)))
     return ranked, why
 
@@ -140,11 +140,20 @@ def _fleet_rate(one: Ranked) -> float:
     return one.at_best / one.candidate.scenario.model.tp * one.estimate.rate_req_s
 
 
-def _ranked(plan: Plan, candidate: Candidate, setup: Setup, found: Estimate) -> Ranked:
+def _ranked(plan: Plan, candidate: Candidate, setup: Setup, traffic: Traffic) -> Ranked | None:
+    """Estimate a replica by itself, then as one of a fleet, which evens out what comes."""
     peak, tp = plan.demand.peak_req_s, candidate.scenario.model.tp
     spare = spare_replicas(plan, down_s(plan, setup))
     least = 2 if isinstance(plan.failure, Kill) else 1
-    expected = max(replicas_for(peak, found.rate_req_s, spare), least)
+    found, expected = None, 1
+    for _ in range(2):
+        found = estimate(
+            setup, traffic, plan.slo, window_s=plan.run.window_s, replicas=max(expected - spare, 1)
+        )
+        if found is None:
+            return None
+        expected = max(replicas_for(peak, found.rate_req_s, spare), least)
+    assert found is not None
     at_best = max(replicas_for(peak, found.rate_req_s * OPTIMISM, spare), least) * tp
     return Ranked(candidate, setup, found, expected, at_best)
 

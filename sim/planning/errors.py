@@ -1,14 +1,15 @@
-"""What a plan may be off by, input by input: how far, on what basis, and what measuring it takes."""
+"""What a plan may be off by, input by input: how far, and on what basis."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from models.schema import Basis, weakest
 from sim.band import Z, families, kernel_errors, measured_elsewhere
-from sim.planning.traffic import Traffic
 from sim.setup import Setup
+
 
 class Error(NamedTuple):
     """The error of one input.
@@ -23,8 +24,9 @@ class Error(NamedTuple):
     lo, hi : float
         Its 5 % and 95 % quantile over the prediction.
     acts_on : str
-        ``step_s``: a factor on every step time; ``capacity``: on what a replica holds;
-        ``demand``: on the requests that come.
+        ``step_s``: a factor on every step time; ``decode_s``: on steps without what prompts add;
+        ``prefill_s``: on what they add; ``capacity``: on what a replica holds; ``demand``: on the
+        requests that come.
     """
 
     input: str
@@ -34,12 +36,17 @@ class Error(NamedTuple):
     hi: float
     acts_on: str = "step_s"
 
-    def at(self, z: float) -> float:
-        """Its factor ``z`` standard normal deviates from the middle: lognormal, by side."""
-        return math.exp(abs(z) / Z * math.log(self.lo if z < 0 else self.hi))
+
+def together(errors: Iterable[Error], *acting: str) -> tuple[float, float]:
+    """Ends of all errors that act on one of these, as independent ones, in logarithms."""
+    mine = [error for error in errors if error.acts_on in acting]
+    lo, hi = (
+        math.sqrt(sum(math.log(getattr(error, end)) ** 2 for error in mine)) for end in ("lo", "hi")
+    )
+    return math.exp(-lo), math.exp(hi)
 
 
-def step_errors(setup: Setup, query_tokens: float, prefill_share: float) -> list[Error]:
+def step_errors(setup: Setup, query_tokens: float) -> list[Error]:
     """Errors of the step time at ``query_tokens`` a step, those of its band taken apart.
 
     Parameters
@@ -47,9 +54,6 @@ def step_errors(setup: Setup, query_tokens: float, prefill_share: float) -> list
     setup : Setup
     query_tokens : float
         Query tokens of a decode step at the busiest.
-    prefill_share : float
-        Share of a replica's time that computes prompts: the error of prefill is one of so much of
-        the step time.
     """
     deployment, strategy = setup.deployment, setup.strategy
     engine, weights, rows = deployment.engine, deployment.weights, deployment.residuals
@@ -74,9 +78,8 @@ def step_errors(setup: Setup, query_tokens: float, prefill_share: float) -> list
     if strategy.drafted:
         found += _of_drafting(setup, query_tokens)
     prefill = rows.of_prefill(engine.family, weights)
-    share_lo, share_hi = (1 + (end - 1) * prefill_share for end in (prefill.lo, prefill.hi))
-    what = f"prompts, {prefill_share:.0%} of a replica's busy time: {prefill.source}"
-    found.append(Error("prefill time", what, prefill.basis, share_lo, share_hi))
+    what = f"what prompts add to steps: {prefill.source}"
+    found.append(Error("prefill time", what, prefill.basis, prefill.lo, prefill.hi, "prefill_s"))
     return found
 
 
@@ -94,12 +97,12 @@ def _of_drafting(setup: Setup, query_tokens: float) -> list[Error]:
     bases = [row.basis_for(engine.name, weights, bool(target.experts), name) for row in each]
     bases += [engine.draft_basis, "assumed" if setup.hypothetical else "validated"]
     what = f"drafting and verifying of {strategy.name}: {widest.source}"
-    found = [Error("strategy", what, weakest(bases), lo, hi * waits)]
+    found = [Error("strategy", what, weakest(bases), lo, hi * waits, "decode_s")]
     law = max(setup.laws, key=lambda law: law.uncertainty)
     if law.uncertainty:
         half = math.exp(Z * law.uncertainty)
         what = f"tokens a step of {strategy.name}; `speccast calibrate acceptance` fits your own"
-        found.append(Error("acceptance", what, _law_basis(setup), 1 / half, half))
+        found.append(Error("acceptance", what, _law_basis(setup), 1 / half, half, "decode_s"))
     return found
 
 
@@ -110,20 +113,6 @@ def _law_basis(setup: Setup) -> Basis:
     elsewhere = any(measured_elsewhere(one, target) for one in stated)
     bases: list[Basis] = [law.basis for law in setup.laws]
     return weakest([*bases, "extrapolated" if elsewhere else "validated"])
-
-
-def prefill_share(setup: Setup, traffic: Traffic, batch: float, rate_req_s: float) -> float:
-    """Share of a replica's time that prompts add to its steps, at a batch and a rate."""
-    output, prompt = float(traffic.output_tokens.mean()), float(traffic.prompt_tokens.mean())
-    cached = float(traffic.cached_tokens.mean()) if setup.rules.prefix_cache else 0.0
-    n = max(1, min(round(batch), setup.rules.max_num_seqs))
-    context, width = prompt + output / 2, setup.rules.width
-    decoding = n, n * context, n * width, n * context * width
-    tokens = max(1, min(round(prompt - cached), setup.rules.max_num_batched_tokens))
-    pairs = tokens * cached + tokens**2 / 2
-    alone = setup.step_time.mixed(*decoding)
-    beside = setup.step_time.mixed(*decoding, tokens, cached + tokens, pairs, 1)
-    return min(max(rate_req_s * (beside - alone), 0.0), 1.0)
 
 
 def demand_error(uncertainty: float | None) -> Error | None:

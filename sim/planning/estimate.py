@@ -10,7 +10,8 @@ import numpy as np
 
 from sim.analysis.metrics import QUANTILES
 from sim.analysis.slo import Flags, Objective, objectives
-from sim.planning.steady import Replica, State
+from sim.planning.state import State
+from sim.planning.steady import Replica
 from sim.planning.traffic import Traffic
 from sim.scenario.distributions import Floats
 from sim.scenario.dump import plain
@@ -18,7 +19,7 @@ from sim.scenario.schema import Slo
 from sim.setup import Setup
 
 WINDOW_S = 300.0
-ROUNDS = 18
+ROUNDS = 13
 LEAST = 1e-3
 """Sequences decoding on average on a replica that is as good as idle."""
 
@@ -26,6 +27,12 @@ SURE = 1.0
 """Standard deviations by which the worst window of a peak is worse than an average one."""
 
 OPTIMISM = 1.3
+
+FEW = 60
+"""Windows with fewer requests are not judged by themselves, but all together."""
+
+BUSY = 0.05
+"""P(no place is free) above which it is places that are short, not speed."""
 
 FULL = ("max_num_seqs", "kv_blocks", "max_num_batched_tokens", "saturated")
 """What bounds a rate in the long run, whatever a busy window brings."""
@@ -53,13 +60,6 @@ class Estimate(NamedTuple):
     ttft_s: float
 
 
-class _Tightest(NamedTuple):
-    """The bound nearest to being missed: its share of misses over what is allowed."""
-
-    miss: float
-    name: str
-
-
 def estimate(
     setup: Setup,
     traffic: Traffic,
@@ -80,91 +80,116 @@ def estimate(
     window_s : float
         Length of the windows that must hold them [s].
     replicas : int
-        Replicas that share the traffic: the more there are, the less one window differs from
-        another.
+        Replicas that share the traffic: the more there are, the more evenly it comes.
 
     Returns
     -------
     Estimate or None
         None where not even an idle replica holds the bounds, or nothing fits.
     """
-    window_s *= replicas
-    replica = Replica(setup, traffic)
+    replica = Replica(setup, traffic, replicas)
     asked = objectives(plain(slo), traffic.classes)
-    idle = replica.at(LEAST, among=False)
-    if replica.most < 1 or _tightest(idle, traffic, asked, np.inf).miss > 1:
-        return None
-    low, high = np.log(LEAST), np.log(replica.most)
-    top = replica.at(replica.most)
-    missed = _missed(top, traffic, asked, window_s, replica.short_of)
-    if missed.miss <= 1:
-        low = high
-    for _ in range(ROUNDS if low < high else 0):
-        middle = (low + high) / 2
-        found = _missed(replica.at(np.exp(middle)), traffic, asked, window_s, replica.short_of)
-        if found.miss <= 1:
-            low = middle
-        else:
-            high, missed = middle, found
-    state = replica.at(float(np.exp(low)))
-    name = missed.name if missed.miss > 1 else replica.short_of
-    return _answer(state, traffic, name, asked, window_s)
+    for windows in (window_s * replicas, np.inf):
+        edge = _Edge(replica, asked, windows)
+        if edge.least is not None:
+            return edge.answer(edge.least)
+    return None
 
 
-def _answer(
-    state: State, traffic: Traffic, name: str, asked: list[Objective], window_s: float
-) -> Estimate:
-    """An estimate out of the state at the edge."""
-    tokens = traffic.output_tokens - 1
-    some = tokens > 0
-    stay = state.work_s + state.held.mean
-    tpot = float((stay[some] / tokens[some]).mean()) if some.any() else 0.0
-    ttft = float(np.mean(state.own_s + state.wait.mean)) + state.queued * state.queue_s
-    rate = state.rate_req_s
-    if asked and name not in FULL:
-        rate = _on_average(rate, state, window_s)
-    return Estimate(rate, name, state.n, tpot, ttft)
+class _Tightest(NamedTuple):
+    """The bound nearest to being missed: its share of misses over what is allowed."""
+
+    miss: float
+    name: str
 
 
-def _on_average(rate: float, state: State, window_s: float) -> float:
-    """Mean rate whose busiest window has this one: counts and lengths of requests vary."""
-    work = state.work_s + state.own_s
-    spread = 1 + float(work.var()) / float(work.mean()) ** 2
-    # Of lambda + z sqrt(lambda spread / window) = rate.
-    half = SURE * math.sqrt(spread / window_s) / 2
-    return (math.sqrt(half**2 + rate) - half) ** 2
+class _Edge:
+    """The largest batch at which a replica holds its bounds.
 
+    Parameters
+    ----------
+    replica : Replica
+    asked : list of Objective
+    window_s : float
+        Length of windows, times the replicas that fill them; infinite: chance plays no part.
 
-def _missed(
-    state: State, traffic: Traffic, asked: list[Objective], window_s: float, short_of: str
-) -> _Tightest:
-    if not state.fits:
-        return _Tightest(np.inf, "max_num_batched_tokens")
-    tightest = _tightest(state, traffic, asked, state.rate_req_s * window_s)
-    if tightest.miss > 1 and state.queued > 0.05 and tightest.name != "tpot_s p95":
-        return tightest._replace(name=short_of)
-    return tightest
+    Attributes
+    ----------
+    least : State or None
+        The state there; None where there is none.
+    limited_by : str
+        What is missed above.
+    """
 
+    def __init__(self, replica: Replica, asked: list[Objective], window_s: float) -> None:
+        self._replica, self._asked, self._window_s = replica, asked, window_s
+        self.limited_by = replica.short_of
+        self.least = self._found() if replica.most >= 1 else None
 
-def _tightest(state: State, traffic: Traffic, asked: list[Objective], requests: float) -> _Tightest:
-    """The bound nearest to being missed in the worst of windows of so many requests."""
-    worst = _Tightest(0.0, "saturated")
-    for objective in asked:
+    def _found(self) -> State | None:
+        replica = self._replica
+        idle, top = replica.at(LEAST, among=False), replica.at(replica.most)
+        if self._missed(idle).miss > 1:
+            return None
+        if self._missed(top).miss <= 1:
+            return top
+        low, high, held = math.log(LEAST), math.log(replica.most), idle
+        for _ in range(ROUNDS):
+            middle = (low + high) / 2
+            state = replica.at(math.exp(middle))
+            missed = self._missed(state)
+            if missed.miss <= 1:
+                low, held = middle, state
+            else:
+                high, self.limited_by = middle, missed.name
+        return held
+
+    def _missed(self, state: State) -> _Tightest:
+        if not state.fits:
+            return _Tightest(np.inf, "max_num_batched_tokens")
+        worst = _Tightest(0.0, self._replica.short_of)
+        for objective in self._asked:
+            worst = max(worst, self._of(objective, state))
+        waiting = worst.name != "attainment" and worst.name.startswith("t") and state.queued > BUSY
+        return worst._replace(name=self._replica.short_of) if waiting else worst
+
+    def _of(self, objective: Objective, state: State) -> _Tightest:
+        """The bound of one objective nearest to being missed, in the worst window."""
+        traffic, worst = self._replica.traffic, _Tightest(0.0, "")
         mine = np.isin(traffic.stream, objective.streams)
         if not mine.any():
-            continue
-        own = requests * float(mine.mean())
+            return worst
+        requests = state.rate_req_s * self._window_s * float(mine.mean())
         met: Floats = np.ones(int(mine.sum()))
         for metric, bounds in objective.bounds.items():
             late, counted = _late(state, traffic, metric, mine)
             for name, bound in bounds.items():
                 share = float(late(bound)[counted].mean()) if counted.any() else 0.0
-                miss = share / _allowed(1 - QUANTILES[name], own)
+                miss = share / _allowed(1 - QUANTILES[name], requests)
                 worst = max(worst, _Tightest(miss, f"{metric} {name}"))
             met *= 1 - np.where(counted, late(max(bounds.values())), 0.0)
-        miss = float(1 - met.mean()) / _allowed(max(1 - objective.target, 1e-6), own)
-        worst = max(worst, _Tightest(miss, "attainment"))
-    return worst
+        miss = float(1 - met.mean()) / _allowed(max(1 - objective.target, 1e-6), requests)
+        return max(worst, _Tightest(miss, "attainment"))
+
+    def answer(self, state: State) -> Estimate:
+        """What is told of the state at the edge."""
+        tokens = self._replica.traffic.output_tokens - 1
+        some = tokens > 0
+        stay = state.work_s + state.held.mean
+        tpot = float((stay[some] / tokens[some]).mean()) if some.any() else 0.0
+        ttft = float(np.mean(state.own_s + state.wait.mean)) + state.queued * state.queue_s
+        rate = state.rate_req_s
+        if self._asked and self.limited_by not in FULL:
+            rate = self._on_average(state)
+        return Estimate(rate, self.limited_by, state.n, tpot, ttft)
+
+    def _on_average(self, state: State) -> float:
+        """Mean rate whose busiest window has the state's: counts and lengths vary [1/s]."""
+        work = state.work_s + state.own_s
+        spread = 1 + float(work.var()) / float(work.mean()) ** 2
+        # Of lambda + z sqrt(lambda spread / window) = rate.
+        half = SURE * math.sqrt(spread / self._window_s) / 2
+        return (math.sqrt(half**2 + state.rate_req_s) - half) ** 2
 
 
 def _late(
@@ -182,8 +207,6 @@ def _late(
 
 def _allowed(share: float, requests: float) -> float:
     """Misses on average with which the worst window stays below ``share`` (Wilson 1927)."""
-    if not np.isfinite(requests):
-        return share
-    z2 = SURE**2 / max(requests, 1e-9)
+    z2 = SURE**2 / max(requests, FEW)
     root = math.sqrt(z2 * share * (1 - share) + z2**2 / 4)
-    return max((share + z2 / 2 - root) / (1 + z2), 1e-6)
+    return (share + z2 / 2 - root) / (1 + z2)

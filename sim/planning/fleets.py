@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from sim.planning.candidates import Candidate
 from sim.planning.busy_hour import Stretch
+from sim.planning.candidates import Candidate
 from sim.planning.hour import Judged, judge
 from sim.planning.scenario import arrivals_per_s, fleet
 from sim.planning.schema import Kill, Plan
 from sim.planning.search import largest
 
 MOST_REPLICAS = 10_000
-TOLERANCE = 0.02
+TOLERANCE = 0.03
 """Largest peak of a fleet: a peak above it by this share is lost."""
 STEP = 1.06
 """First step from a guess, which is a fleet that just holds the demand."""

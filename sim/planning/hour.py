@@ -15,9 +15,9 @@ from sim.analysis.slo import Objective, objectives
 from sim.analysis.windows import Timeline
 from sim.break_even import operating_point
 from sim.engine.recorder import Recorder
-from sim.engine.simulate import simulate
+from sim.engine.simulate import Plan, simulate
 from sim.experiment import acceptance_seed
-from sim.planning.busy_hour import HOUR, Stretch, placed, requests_of
+from sim.planning.busy_hour import HOUR, Stretch, load_of, placed, requests_of
 from sim.planning.certain import Watch, judged_line, judged_windows
 from sim.run_tables import request_columns
 from sim.scenario import dump
@@ -27,9 +27,10 @@ from sim.scenario.schema import Scenario
 from sim.setup import prepare
 from sim.tables import Columns
 
-SHORT = 0.99
-"""Share of the stretch that the requests of a closed loop must fill."""
 TRIES = 4
+"""Times the requests of a closed loop are drawn, each time twice as many, until they suffice."""
+NEVER_S, SURELY_S = 1e30, 1e9
+"""A latency that stands for never where quantiles are interpolated, and what shows it."""
 
 OnAnswers = Callable[[int, int], None]
 
@@ -66,6 +67,10 @@ class Judged(NamedTuple):
     query_tokens: float | None = None
 
 
+def _as_it_is(plan: Plan) -> Plan:
+    return plan
+
+
 class Judge:
     """One strategy of a scenario, ready to be judged at any load.
 
@@ -76,6 +81,8 @@ class Judge:
     stretch : Stretch
     early : bool
         End a run as soon as a window is lost for certain.
+    changed : callable
+        What is simulated in place of the strategy's own plan.
 
     Raises
     ------
@@ -90,8 +97,11 @@ class Judge:
         stretch: Stretch = HOUR,
         *,
         early: bool = True,
+        changed: Callable[[Plan], Plan] = _as_it_is,
     ) -> None:
+        load_of(scenario.workload.arrivals)
         self.scenario, self.stretch, self._early = scenario, stretch, early
+        self._changed = changed
         self.setup = prepare(build(scenario), strategy, scenario.workload.domain_names)
         classes = [stream.slo_class for stream in scenario.workload.streams]
         self._asked = objectives(dump.plain(scenario.slo), classes)
@@ -117,7 +127,7 @@ class Judge:
                 requests, self._asked, self.stretch.window_s, span, self._steady, self._early
             )
             recorder = simulate(
-                self.setup.plan(scale),
+                self._changed(self.setup.plan(scale)),
                 requests,
                 acceptance_seed(seed, replication),
                 on_progress=on_answers,
@@ -251,8 +261,8 @@ def quantile(values: Floats, q: float) -> float:
     """Quantile of latencies, some of which may be infinite [s]; 0 where there are none."""
     if not values.size:
         return 0.0
-    above = float(np.quantile(values, q, method="higher"))
-    return above if np.isinf(above) else float(np.quantile(values, q))
+    found = float(np.quantile(np.minimum(values, NEVER_S), q))
+    return found if found < SURELY_S else np.inf
 
 
 __all__ = ["Judge", "Judged", "Stretch", "judge", "quantile"]

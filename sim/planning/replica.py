@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sim.band import Z, Scale, step_scale
-from sim.planning.busy_hour import Stretch
+from sim.band import Scale, Z, step_scale
+from sim.engine.simulate import Plan as Simulated
+from sim.planning.busy_hour import Stretch, range_of
 from sim.planning.candidates import Candidate
 from sim.planning.capacity import Capacity, capacity
-from sim.planning.errors import Error
+from sim.planning.errors import Error, step_errors, together
 from sim.planning.fleets import stretch_of
 from sim.planning.hour import Judge
+from sim.planning.scaled import scaled
 from sim.planning.schema import Plan
-from sim.planning.uncertainty import Curve
+from sim.planning.search import largest
+from sim.planning.uncertainty import LEAST_SHARE, Curve, Curves
 from sim.scenario.schema import Bounds, Scenario, Slo
 from sim.setup import Setup
+
+COARSE, END_STEP = 0.04, 1.2
+"""Tolerance and first step of the search at an end of a curve."""
 
 WINDOWS = 3
 """Windows a replica is judged over: its capacity only tells how that of the fleet changes."""
@@ -28,28 +34,19 @@ class Replica(NamedTuple):
     Attributes
     ----------
     found : Capacity
-    slow, fast : float or None
-        What it holds at both ends of the band of its step time.
     scale : Scale
-    query_tokens : float
-        Of a decode step there.
-    curve : Curve
-        What it holds by the factor on its step times.
-    noise : Error or None
-    request : Error or None
-        That of the time a request spends outside the engine, where the first token is what is
-        late.
+        Of its step time, for its level and basis.
+    errors : tuple of Error
+        Of its step times, of the time a request spends outside the engine where the first token is
+        what is late, and of simulating.
+    curves : Curves
     simulations, requests : int
     """
 
     found: Capacity
-    slow: float | None
-    fast: float | None
     scale: Scale
-    query_tokens: float
-    curve: Curve
-    noise: Error | None
-    request: Error | None
+    errors: tuple[Error, ...]
+    curves: Curves
     simulations: int
     requests: int
 
@@ -74,22 +71,19 @@ def measured(plan: Plan, candidate: Candidate, setup: Setup, guess: float) -> Re
     if found.value is None:
         return None
     tokens = found.query_tokens or float(setup.rules.width)
-    scale = step_scale(setup, tokens)
     own = found.per_replication[0]
-    slow, fast = (
-        search.at(factor, guess=own / factor).value for factor in (scale.hi, scale.lo)
+    errors = step_errors(setup, tokens)
+    curves = Curves(
+        search.curve(own, *together(errors, "step_s", "decode_s")),
+        search.curve(own, *together(errors, "step_s", "prefill_s"), prefill=True),
     )
-    curve = Curve([(1.0, own), (scale.hi, slow), (scale.lo, fast)])
-    ends = [None if end is None else found.value * end / own for end in (slow, fast)]
+    late = "ttft_s" in (found.limited_by or "")
+    others = (search.request_error(setup, own) if late else None, _noise(found))
     return Replica(
         found,
-        ends[0],
-        ends[1],
-        scale,
-        tokens,
-        curve,
-        _noise(found),
-        search.request_error(setup, own) if "ttft_s" in (found.limited_by or "") else None,
+        step_scale(setup, tokens),
+        (*errors, *(error for error in others if error is not None)),
+        curves,
         search.simulations,
         search.requests,
     )
@@ -112,11 +106,7 @@ class _Search:
         self.simulations = self.requests = 0
 
     def at(
-        self,
-        scale: float = 1.0,
-        guess: float | None = None,
-        repeats: int = 1,
-        judge: Judge | None = None,
+        self, guess: float | None = None, repeats: int = 1, judge: Judge | None = None
     ) -> Capacity:
         judge = judge or self._judge
         found = capacity(
@@ -124,13 +114,38 @@ class _Search:
             self._strategy,
             guess=guess or self._guess,
             replications=repeats,
-            scale=scale,
             stretch=self._stretch,
             judge=judge,
         )
         self.simulations += found.simulations
         self.requests += found.simulated
         return found
+
+    def curve(self, own: float, lo: float, hi: float, prefill: bool = False) -> Curve:
+        """Capacity with a part of the step time at either end, and as it is."""
+        points: list[tuple[float, float | None]] = [(1.0, own)]
+        for factor in (lo, hi):
+            both = (1.0, factor) if prefill else (factor, 1.0)
+
+            def changed(plan: Simulated, both: tuple[float, float] = both) -> Simulated:
+                return scaled(plan, *both)
+
+            judge = Judge(self._scenario, self._strategy, self._stretch, changed=changed)
+            points.append((factor, self._end(judge, own / factor)))
+        return Curve(points)
+
+    def _end(self, judge: Judge, guess: float) -> float | None:
+        """Capacity at one end: coarser, as only its ratio to the prediction counts."""
+
+        def passes(load: float) -> bool:
+            found = judge(load)
+            self.simulations += 1
+            self.requests += found.simulated
+            return found.met
+
+        least, most = range_of(self._scenario.workload.arrivals)
+        least = max(least, LEAST_SHARE * self._guess)
+        return largest(passes, guess, tolerance=COARSE, least=least, most=most, step=END_STEP).value
 
     def request_error(self, setup: Setup, own: float) -> Error | None:
         """Error of what a request spends outside the engine: bounds on TTFT, moved by it."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from models.step_cost import StepCost
-from sim.planning.hour import Judge
-from sim.setup import Setup
+from sim.engine.simulate import Plan
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,11 @@ class Scaled:
         return self.cost.draft_s(sequences, tokens, ctx, query_ctx, pairs, prompt_tokens)
 
 
-def scale(judge: Judge, decode_factor: float, prefill_factor: float) -> None:
-    """Let a judge simulate steps whose parts are off.
+def scaled(plan: Plan, decode_factor: float, prefill_factor: float) -> Plan:
+    """A plan whose steps are off in part.
 
-    Strategies with several step costs take the decode factor on the whole step.
+    Strategies with several step costs take the decode factor on whole steps.
     """
-    judge.setup = _scaled(judge.setup, decode_factor, prefill_factor)
-
-
-def _scaled(setup: Setup, decode_factor: float, prefill_factor: float) -> Setup:
-    return replace(setup, step_time=Scaled(setup.step_time, decode_factor, prefill_factor))  # type: ignore[arg-type]
+    if plan.modes is not None:
+        return replace(plan, scale=plan.scale * decode_factor)
+    return replace(plan, cost=Scaled(plan.cost, decode_factor, prefill_factor))

@@ -62,9 +62,7 @@ def fleet(scenario: Scenario, replicas: int, killed: Kill | None, at_s: float) -
     """
     failures: tuple[Failure, ...] = ()
     if killed is not None:
-        failure = Failure(
-            replica=0, at_s=at_s, restart=killed.restart, in_flight=killed.in_flight
-        )
+        failure = Failure(replica=0, at_s=at_s, restart=killed.restart, in_flight=killed.in_flight)
         failures = (failure,)
     gpus = replicas * scenario.model.tp
     return scenario.model_copy(

@@ -8,38 +8,22 @@ runs and shares the next one with whoever else came meanwhile.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from models.acceptance import Law
 from models.queueing import erlang_c
 from models.step_cost import StepCost
 from models.strategies import Strategy
 from sim.beside import Beside, decode_s, prefill_s
+from sim.planning.state import Spread, State
 from sim.planning.traffic import Traffic
 from sim.scenario.distributions import Floats, Ints
 from sim.setup import Setup
 
-STRATA = 12
+STRATA = 8
 """Prompt lengths whose prefill is priced; others lie between two of them."""
-
-
-class Spread(NamedTuple):
-    """A sum of many small delays, by its first two moments: mean [s] and variance [s^2]."""
-
-    mean: Floats | float
-    variance: Floats | float
-
-    def beyond(self, limit: Floats) -> Floats:
-        """P(above ``limit``), of a gamma law with these moments (Wilson and Hilferty 1931)."""
-        mean = np.maximum(self.mean, 1e-12)
-        shape = mean**2 / np.maximum(self.variance, 1e-6 * mean**2)
-        root = np.cbrt(np.maximum(limit, 0.0) / mean)
-        above: Floats = ndtr(-(root - 1 + 1 / (9 * shape)) * 3 * np.sqrt(shape))
-        return np.where(limit <= 0, 1.0, above)
 
 
 class Mode(NamedTuple):
@@ -50,65 +34,6 @@ class Mode(NamedTuple):
     width: float
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """One batch, and what requests see there; arrays have shape (requests,).
-
-    Attributes
-    ----------
-    n : float
-        Mean sequences decoding.
-    rate_req_s : float
-        Arrivals that keep so many decoding [1/s].
-    load : float
-        Share of time that prefills hold decoding up.
-    fits : bool
-        Prefills find room in the steps.
-    work_s : float64
-        Decode steps of each request [s].
-    own_s : float64
-        Its prefill.
-    held : Spread
-        Others' prefills, and steps longer or shorter than on average, while each decodes.
-    wait : Spread
-        From arrival to its first step.
-    queued, queue_s : float
-        P(no sequence may be added), and the mean wait for it where none may [s].
-    """
-
-    n: float
-    rate_req_s: float
-    load: float
-    fits: bool
-    work_s: Floats
-    own_s: Floats
-    held: Spread
-    wait: Spread
-    queued: float
-    queue_s: float
-
-    def late_first(self, bound_s: float) -> Floats:
-        """P(time to first token above a bound), of each request."""
-        spare = bound_s - self.own_s
-        late = self.wait.beyond(spare)
-        if not self.queued:
-            return late
-        after = np.exp(-np.maximum(spare - self.wait.mean, 0.0) / self.queue_s)
-        return late + self.queued * (1 - late) * after
-
-    def late_tokens(self, bound_s: float, tokens: Ints) -> Floats:
-        """P(time per output token after the first above a bound), of each request."""
-        return self.held.beyond(bound_s * (tokens - 1) - self.work_s)
-
-    def late_end(self, bound_s: float) -> Floats:
-        """P(arrival to last token above a bound), of each request."""
-        both = Spread(
-            self.held.mean + self.wait.mean + self.queued * self.queue_s,
-            self.held.variance + self.wait.variance + self.queued * self.queue_s**2,
-        )
-        return both.beyond(bound_s - self.own_s - self.work_s)
-
-
 class Replica:
     """Closed forms of one setup and the traffic it serves.
 
@@ -116,6 +41,9 @@ class Replica:
     ----------
     setup : Setup
     traffic : Traffic
+    replicas : int
+        Replicas whose router sends each request where the fewest are: as if they took turns, so
+        arrivals at one of them vary less (squared coefficient of variation 1 / ``replicas``).
 
     Attributes
     ----------
@@ -125,7 +53,8 @@ class Replica:
         Which of them is the smaller.
     """
 
-    def __init__(self, setup: Setup, traffic: Traffic) -> None:
+    def __init__(self, setup: Setup, traffic: Traffic, replicas: int = 1) -> None:
+        self._even = 1 / replicas
         self.setup, self.traffic, self.rules = setup, traffic, setup.rules
         self.modes = _modes(setup, traffic)
         cached = traffic.cached_tokens * self.rules.prefix_cache
@@ -176,13 +105,14 @@ class Replica:
         rate = n / (work_s.mean() + n * extra_s.mean())
         load = rate * float(extra_s.mean())
         slope = self._slope(mode, n) / step_s if among else 0.0
-        held = _held(work_s, extra_s, rate, load, slope * math.sqrt(n))
-        wait = self._wait(rate, load, step_s, extra_s)
+        square = float(extra_s.var()) + self._even * float(extra_s.mean()) ** 2
+        held = _held(work_s, square, rate, load, slope * math.sqrt(self._even * n))
+        wait = self._wait(rate, load, step_s, square)
         behind, fits = self._behind(rate, seen, step_s, extra_s, wait)
         busy = 1 - math.exp(-n - rate * float(full_s.mean()))
         wait = Spread(busy * (wait.mean + behind.mean), busy * (wait.variance + behind.variance))
         offered = min(n + rate * float(full_s.mean()), 0.999 * self.most)
-        queued, queue_s = self._admission(offered, float((work_s + held.mean).mean()))
+        queued, queue_s = self._admission(offered, work_s + held.mean)
         own = full_s + self.rules.request_s
         return State(n, rate, load, fits, work_s, own, held, wait, queued, queue_s)
 
@@ -211,14 +141,13 @@ class Replica:
         at, priced_at = self._computed, self._priced
         return np.interp(at, priced_at, full), np.interp(at, priced_at, extra)
 
-    def _wait(self, rate: float, load: float, step_s: float, extra_s: Floats) -> Spread:
+    def _wait(self, rate: float, load: float, step_s: float, square: float) -> Spread:
         """The rest of the step that runs, and prefills of those who came in it.
 
         A step carries the prefills of those who came during an earlier one: its length has mean
         ``step / (1 - load)``, and a variance that repeats itself by ``load ** 2``. An engine that
         plans ahead lets one more step pass.
         """
-        square = float((extra_s**2).mean())
         mean = step_s / max(1 - load, 1e-6)
         spread = rate * mean * square / max(1 - load**2, 1e-6)
         c = spread / mean**2
@@ -249,23 +178,26 @@ class Replica:
         more = max(mean - float(wait.mean), 0.0)
         return Spread(more, max(variance - float(wait.variance), 0.0) if more else 0.0), True
 
-    def _admission(self, offered: float, stay_s: float) -> tuple[float, float]:
-        """P(no place is free), and the mean wait for one then [s]: M/M/c of as many places."""
-        places = int(self.most)
-        if offered >= places or offered < places - 8 * math.sqrt(places):
-            full = float(offered >= places)
-            return full, stay_s / max(places - offered, 1e-3) if full else 1.0
-        return erlang_c(offered / stay_s, stay_s, places), stay_s / (places - offered)
+    def _admission(self, offered: float, stays_s: Floats) -> tuple[float, float]:
+        """P(no place is free), and the mean wait for one then [s]: G/G/c of as many places."""
+        places, stay_s = int(self.most), float(stays_s.mean())
+        if offered < places - 8 * math.sqrt(places):
+            return 0.0, 1.0
+        # Allen and Cunneen's factor for arrivals and stays that are not exponential.
+        uneven = (self._even + float(stays_s.var()) / stay_s**2) / 2
+        busy = erlang_c(offered / stay_s, stay_s, places) if offered < places else 1.0
+        return busy, uneven * stay_s / max(places - offered, 1e-3)
 
 
-def _held(work_s: Floats, extra_s: Floats, rate: float, load: float, swing: float) -> Spread:
+def _held(work_s: Floats, square: float, rate: float, load: float, swing: float) -> Spread:
     """Others' prefills while each request decodes, and what the batch's swings add.
 
-    ``swing`` is the relative deviation of a step; over a long stay it averages out.
+    ``square`` is the variance that arrivals of one second bring, over their number [s^2]; ``swing``
+    is the relative deviation of a step, which over a long stay averages out.
     """
     free = max(1 - load, 1e-6)
     mean, stay = work_s * load / free, work_s / free
-    variance = work_s * rate * float((extra_s**2).mean()) / free**3
+    variance = work_s * rate * square / free**3
     x = np.maximum(stay / max(float(stay.mean()), 1e-12), 1e-6)
     kept = 2 * (x - 1 + np.exp(-x)) / x**2
     return Spread(mean, variance + (swing * work_s) ** 2 * kept)

@@ -15,6 +15,10 @@ from sim.planning.errors import Error
 from sim.scenario.distributions import Floats
 
 DRAWS = 20_000
+ACTS = ("step_s", "decode_s", "prefill_s", "capacity", "demand")
+LEAST_SHARE = 0.1
+"""Nobody buys ten times the GPUs: another configuration is bought then."""
+
 INPUTS = (
     "demand",
     "step time",
@@ -29,7 +33,7 @@ INPUTS = (
 
 
 class Curve:
-    """What a replica holds by the factor on its step times, over what it holds at 1.
+    """What a replica holds by the factor on a part of its step times, over what it holds at 1.
 
     Parameters
     ----------
@@ -40,7 +44,7 @@ class Curve:
     -----
     Monotone cubics (Fritsch and Carlson 1980) through the logarithms, straight beyond the ends.
     Between the slowest factor with a capacity and the next without, the edge is taken at their
-    geometric mean.
+    geometric mean; a replica that holds less than ``LEAST_SHARE`` is taken as holding nothing.
     """
 
     def __init__(self, points: Sequence[tuple[float, float | None]]) -> None:
@@ -62,7 +66,18 @@ class Curve:
             return np.where(at < self._edge, 1.0 / factor, 0.0)
         inside = np.clip(at, *self._ends)
         found = self._values(inside) + self._slopes(inside) * (at - inside)
-        return np.where(at < self._edge, np.exp(found), 0.0)
+        share = np.where(at < self._edge, np.exp(found), 0.0)
+        return np.where(share < LEAST_SHARE, 0.0, share)
+
+
+class Curves(NamedTuple):
+    """A replica's capacity by the factor on its decode steps, and on what prompts add to them.
+
+    The two are taken as independent of each other, in logarithms.
+    """
+
+    decode: Curve
+    prefill: Curve
 
 
 class Rule(NamedTuple):
@@ -120,17 +135,20 @@ class Outlook(NamedTuple):
         Share of the draws in which the fleet is enough.
     asked : int or None
         GPUs that are enough in the share asked for.
+    capacity : (float, float)
+        5 % and 95 % of what a replica holds, over the prediction.
     """
 
     lo: int
     hi: int | None
     confidence: float
     asked: int | None
+    capacity: tuple[float, ...]
 
 
 def outlook(
     errors: Sequence[Error],
-    curve: Curve,
+    curves: Curves,
     rule: Rule,
     seed: int,
     confidence: float | None = None,
@@ -138,30 +156,35 @@ def outlook(
 ) -> Outlook:
     """Draw all inputs at once, and count the GPUs each draw needs."""
     deviates = {error.input: _deviates(error.input, seed, draws) for error in errors}
-    gpus = rule.whole(needed(errors, curve, rule, deviates, draws))
+    capacity, demand = drawn(errors, curves, deviates, draws)
+    gpus = rule.whole(rule.gpus(capacity, demand))
     below, above = (1 - LEVEL) / 2, (1 + LEVEL) / 2
     lo, hi = _quantile(gpus, below), _quantile(gpus, above)
     enough = float((gpus <= rule.tp * rule.replicas).mean())
     asked = None if confidence is None else _quantile(gpus, confidence)
-    return Outlook(lo if lo is not None else rule.tp * rule.least, hi, enough, asked)
+    held = tuple(float(value) for value in np.quantile(capacity, (below, above)))
+    return Outlook(lo if lo is not None else rule.tp * rule.least, hi, enough, asked, held)
 
 
-def needed(
+def drawn(
     errors: Sequence[Error],
-    curve: Curve,
-    rule: Rule,
+    curves: Curves,
     deviates: dict[str, Floats],
     draws: int,
-) -> Floats:
-    """GPUs as real numbers for standard normal deviates of each input, shape (draws,)."""
-    factors = {name: np.ones(draws) for name in ("step_s", "capacity", "demand")}
+) -> tuple[Floats, Floats]:
+    """What a replica holds and what is asked, over the prediction, both of shape (draws,).
+
+    ``deviates`` are standard normal ones of each input that moves.
+    """
+    factors = {name: np.ones(draws) for name in ACTS}
     for error in errors:
         z = deviates.get(error.input)
         if z is not None:
             ends = np.where(z < 0, math.log(error.lo), math.log(error.hi))
             factors[error.acts_on] *= np.exp(np.abs(z) / Z * ends)
-    capacity = curve(factors["step_s"]) * factors["capacity"]
-    return rule.gpus(capacity, factors["demand"])
+    capacity = curves.decode(factors["step_s"] * factors["decode_s"])
+    capacity *= curves.prefill(factors["step_s"] * factors["prefill_s"])
+    return capacity * factors["capacity"], factors["demand"]
 
 
 def _deviates(name: str, seed: int, draws: int) -> Floats:
@@ -175,23 +198,28 @@ def _quantile(gpus: Floats, share: float) -> int | None:
     return None if math.isinf(value) else round(value)
 
 
-def tornado(errors: Sequence[Error], curve: Curve, rule: Rule) -> list[dict[str, object]]:
-    """Each input alone from its 5 % to its 95 %, the one that moves the GPUs most first."""
+def tornado(errors: Sequence[Error], curves: Curves, rule: Rule) -> list[dict[str, object]]:
+    """Each input alone from its 5 % to its 95 %, the one that moves the GPUs most first.
+
+    Where a replica then holds nothing, ``open`` is true and the GPUs are those of the least that is
+    taken as anything.
+    """
     rows = []
+    most = float(rule.gpus(np.array([LEAST_SHARE]), np.ones(1))[0])
     for error in errors:
         deviates = {error.input: np.array([-Z, Z])}
-        ends = needed(errors, curve, rule, deviates, 2)
-        gpus = [None if math.isinf(value) else float(value) for value in ends]
-        span = math.inf if None in gpus else abs(ends[1] - ends[0])
-        row = {
+        ends = rule.gpus(*drawn(errors, curves, deviates, 2))
+        lo, hi = (min(float(value), most) for value in ends)
+        row: dict[str, object] = {
             "input": error.input,
             "what": error.what,
             "basis": error.basis,
             "lo": error.lo,
             "hi": error.hi,
-            "gpus_lo": gpus[0],
-            "gpus_hi": gpus[1],
+            "gpus_lo": lo,
+            "gpus_hi": hi,
+            "open": bool(np.isinf(ends).any()),
         }
-        rows.append((span, row))
+        rows.append((abs(hi - lo), row))
     rows.sort(key=lambda pair: -pair[0])
     return [row for _, row in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Annotated, Union
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.kernels import Backend
 from models.kv_layout import TreeKv
@@ -14,13 +14,13 @@ from models.launches import Launches
 from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
-from sim.scenario.distributions import Seconds, word_or_number
+from sim.scenario.distributions import Seconds
 from sim.scenario.fleet import Failure, RouterPolicy
 from sim.scenario.run_block import Run
+from sim.scenario.vary import Vary
 from sim.scenario.workload import Workload
 
 BASELINE = "autoregressive"
-MAX_POINTS = 1000
 
 if TYPE_CHECKING:
     AnyStrategy = Strategy
@@ -35,12 +35,6 @@ Bound = Annotated[float, Field(gt=0, le=1e6)]
 Price = Annotated[float, Field(ge=0, le=1e6)]
 HostConstant = Annotated[float, Field(ge=0, le=1e12)]
 StepTokens = Annotated[int, Field(ge=1, le=10_000_000)]
-Varied = Annotated[
-    Annotated[str, Field(max_length=1000), Tag("word")]
-    | Annotated[bool | int | float, Tag("number")],
-    Discriminator(word_or_number),
-]
-Grid = dict[str, Annotated[tuple[Varied, ...], Field(min_length=1, max_length=MAX_POINTS)]]
 
 
 class Hardware(Frozen):
@@ -237,10 +231,11 @@ class Scenario(Frozen):
     )
     slo: Slo = Field(default=Slo(), description="What the service must hold.")
     run: Run = Field(default=Run(), description="How it is simulated.")
-    vary: Grid = Field(
+    vary: Vary = Field(
         default={},
         description="Dotted keys that take each of their values in turn, all combinations: "
-        "`workload.arrivals.rate_per_s: [4, 8, 12]`.",
+        "`workload.arrivals.rate_per_s: [4, 8, 12]`; keys with commas between take the same "
+        "value. Or a list of points, each a mapping of keys to values.",
     )
 
     @field_validator("strategies")

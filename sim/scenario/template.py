@@ -149,6 +149,9 @@ run:
 # vary:                           # all combinations, one run each
 #   workload.arrivals.rate_per_s: [2, 4, 8]
 #   strategies[1].k: [2, 3, 5]
+#   strategies[2].k, strategies[3].k: [2, 4]  # several keys that take the same value
+#   hardware.gpu: [h100_sxm, a100_80g_sxm]    # or words; mappings and lists too
+# vary: [{{model.tp: 2, run.seed: 1}}, {{model.tp: 4, run.seed: 2}}]  # or these points only
 """
 
 
