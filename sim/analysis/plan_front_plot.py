@@ -65,7 +65,7 @@ def pareto(document: Document, look: Mapping[str, Look]) -> Any:
             name(ax, f"{LATENCIES[key]} p95 in the worst window", "ms")
         sheet.ask(
             "What does lower latency cost?",
-            "Filled: no other is better in cost, latency and headroom at once. Larger marks have "
+            "Filled: no other is better in cost, TPOT and headroom at once. Larger marks have "
             "more headroom over the peak, in %.",
         )
         drawn = [(axes.short(label, 44), mark) for label, mark in entries.items() if mark]
@@ -102,7 +102,7 @@ def _panel(
     if len(steps) > 1:
         x, y = zip(*steps, strict=True)
         style = {"color": MUTED, "linewidth": 1.2, "zorder": 1.5}
-        (entries["front of what runs"],) = ax.step(x, y, where="post", **style)
+        (entries["lowest for its cost"],) = ax.step(x, y, where="post", **style)
     bound = _bound(document, key)
     if bound is not None:
         style = {"color": BAD, "linestyle": (0, (4, 2)), "linewidth": 1.2}

@@ -161,7 +161,7 @@ def legend(document: Document, marks: Sequence[str] = ("*", "? hypothetical:", "
     if any(plan["hypothetical"] for plan in plans):
         told.append(f"{thought} this engine cannot run it")
     if any(plan.get("pareto") for plan in plans):
-        told.append(f"{best} no other is better in cost, latency and headroom at once")
+        told.append(f"{best} no other is better in cost, TPOT and headroom at once")
     told.append(f"bands hold {percent(document['level'])} of outcomes")
     bands = [plan.get("gpus_band") or {} for plan in plans]
     if any(band.get("lo") is not None and band["hi"] is None for band in bands):
