@@ -13,9 +13,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ import simpy
 
 from models.strict_yaml import load_yaml
 from sim.engine.simulate import simulate
+from sim.planning.sweep.scaling import scaling
 from sim.run_tables import request_columns
 from sim.scenario.build import build
 from sim.scenario.load import load_scenario, parse_scenario
@@ -58,8 +58,6 @@ strategies: [{kind: eagle3, k: 3}]
 """
 
 
-SWEEP = SHORT.replace("10000", "1000").replace("{kind: autoregressive}, ", "")
-SWEEP += "run: {baseline: false, band: false}\n"
 DAY_FILE = Path(__file__).parent.parent / "examples" / "day_600k_8xh100.yaml"
 
 
@@ -179,20 +177,15 @@ def print_cases() -> None:
         )
 
 
-def print_sweep(processes: Sequence[int] = (1, 2)) -> None:
-    """The same sweep on several numbers of processes."""
-    raw, alone_s = raw_timeouts_per_s(), 0.0
-    print(f"{'sweep of 1,000 points of 1,000 requests':<60} {'wall s':>9} {'efficiency':>10}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "sweep.yaml"
-        rates = ", ".join(f"{1 + point / 100:.2f}" for point in range(1000))
-        path.write_text(SWEEP + f"vary: {{workload.arrivals.rate_per_s: [{rates}]}}\n", "utf-8")
-        for jobs in processes:
-            out = str(Path(folder) / f"out{jobs}")
-            wall_s = speccast("sweep", str(path), "--jobs", str(jobs), "--out", out).wall_s
-            alone_s = alone_s or wall_s
-            efficiency = alone_s / (jobs * wall_s)
-            print(f"{f'{jobs} processes, raw {raw:,.0f}/s':<60} {wall_s:>9.1f} {efficiency:>10.0%}")
+def print_sweep() -> None:
+    """The same sweep on one process and on two."""
+    raw = raw_timeouts_per_s()
+    alone_s, both_s = scaling()
+    print(
+        f"{'sweep of 1,000 points of 1,000 requests':<60} {'wall s':>9} {'raw/s':>9} {'scales':>7}"
+    )
+    print(f"{'one process':<60} {alone_s:>9.1f} {raw:>9,.0f} {1:>7.0%}")
+    print(f"{'two processes':<60} {both_s:>9.1f} {raw:>9,.0f} {alone_s / 2 / both_s:>7.0%}")
 
 
 def main() -> None:

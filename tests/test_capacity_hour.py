@@ -32,7 +32,7 @@ workload:
 strategies: [{kind: autoregressive}]
 slo: {ttft_s: {p95: 0.2}, tpot_s: {p90: 0.012}, e2e_s: {p99: 3}, attainment: 0.9}
 """
-SHORT = Stretch(5.0, 30.0, 10.0)
+SHORT = Stretch(4.0, 20.0, 10.0)
 CLASSES = (
     "workload.streams=[{name: chat, share: 0.8, slo_class: quick, output_tokens: {kind: fixed, "
     "value: 50}}, {name: batch, share: 0.2, slo_class: slow, output_tokens: {kind: fixed, value: "
@@ -49,14 +49,14 @@ GIVE_UP = ("workload.client={first_token_timeout_s: 1, timeout_s: 4}", "engine.q
 OUTAGE = (
     "hardware.gpus=2",
     "model.replicas=2",
-    "failures=[{replica: 1, at_s: 15, restart: {load_bytes_per_s: 2e9, boot_s: 5}}]",
+    "failures=[{replica: 1, at_s: 8, restart: {load_bytes_per_s: 2e9, boot_s: 5}}]",
 )
 CASES = {
     "poisson": ((), 24.0),
-    "bursts": (BURSTS, 12.0),
+    "bursts": (BURSTS, 18.0),
     "classes": ((CLASSES[0], CLASSES[1] % 1.5), 24.0),
     "closed": (CLOSED, 60.0),
-    "sessions": (SESSIONS, 8.0),
+    "sessions": (SESSIONS, 14.0),
     "clients give up": (GIVE_UP, 28.0),
     "replica lost": (OUTAGE, 30.0),
 }
@@ -132,7 +132,7 @@ def test_it_agrees_with_every_window_worked_out_by_hand(
         hour, "request_columns", lambda *both: tables.append(made(*both)) or tables[-1]
     )
     one = judge_of(*overrides, early=False)
-    for factor in (0.7, 1.0, 1.3):
+    for factor in (0.8, 1.3):
         judged = one(float(round(load * factor)))
         nearest = by_hand(tables[-1], one.scenario, SHORT)
         assert len(nearest) > 9
@@ -151,7 +151,7 @@ def test_a_run_that_ends_early_has_the_answer_of_the_whole_run(case: str) -> Non
     overrides, load = CASES[case]
     early, whole = judge_of(*overrides), judge_of(*overrides, early=False)
     answers = []
-    for factor in (0.5, 0.9, 1.1, 1.3, 2.0):
+    for factor in (0.5, 1.0, 1.3, 2.0):
         at = float(round(load * factor))
         soon, late = early(at), whole(at)
         answers.append(soon.met)
@@ -215,7 +215,7 @@ def test_load_before_the_stretch_is_not_judged() -> None:
 
 
 def test_few_requests_are_judged_over_the_whole_stretch() -> None:
-    judged = judge_of()(1.0)
+    judged = judge_of()(1.5)
     assert judged.met
     assert judged.worst is not None
     assert judged.worst["start_s"] == SHORT.lead_s
@@ -265,7 +265,7 @@ def test_a_closed_loop_lasts_as_long_as_the_stretch() -> None:
     for users in (1.0, 20.0):
         judged = one(users)
         assert judged.met
-        assert judged.simulated > users * 35 / 4
+        assert judged.simulated > users * 24 / 4
 
 
 def test_a_trace_is_replayed_whole(tmp_path: Any) -> None:

@@ -144,6 +144,31 @@ def test_inputs_are_counted_by_what_they_rest_on_and_the_assumed_ones_named():
     assert "arxiv" not in report
 
 
+def test_strategies_that_fail_for_the_same_reason_are_told_together():
+    why = "weights leave no room for KV"
+    names = ("a", "b", "a")
+    rows = [{"strategy": n, "gpu": "l4", "why": why, "candidates": 2} for n in names]
+    rows.append({"strategy": "a", "gpu": "l40s", "why": why, "candidates": 1})
+    assert plan_evidence.impossible(document(impossible=rows)) == [
+        ("a, b on l4 (6 candidates)", why),
+        ("a on l40s (1 candidate)", why),
+    ]
+
+
+def test_every_candidate_is_accounted_for():
+    assert plan_evidence.counts(document()).startswith(
+        "512 candidates: 431 ruled out by the estimate, 81 searched; 1,204 simulations"
+    )
+    counts = {**document()["counts"], "candidates": 520}
+    assert "520 candidates: 8 that cannot run, 431" in plan_evidence.counts(document(counts=counts))
+
+
+def test_long_sources_of_an_uncertain_input_are_left_to_the_page():
+    what = f"decode steps on h100_sxm: {'measured by someone, ' * 9}"
+    row = {**document()["tornado"][0], "what": what}
+    assert plan_evidence.moved(row).endswith("expected; decode steps on h100_sxm")
+
+
 def test_settings_that_all_plans_share_are_told_once():
     made = document()
     made["plans"][2]["settings"]["engine.max_num_seqs"] = 128

@@ -54,13 +54,19 @@ class Here:
     def renew(self) -> None:
         """Nothing has died."""
 
+    def lost(self) -> str | None:
+        return None
+
     def close(self) -> None:
         """Nothing runs."""
 
 
 @pytest.fixture
 def sweep(tmp_path: Path, speccast: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """Sweep a scenario in this process; ``call.workers`` is who simulated it."""
+    """Sweep a scenario in this process; ``call.workers`` is who simulated it.
+
+    Nothing is drawn, unless ``call.pages`` is set.
+    """
     monkeypatch.chdir(tmp_path)
 
     def call(
@@ -73,9 +79,11 @@ def sweep(tmp_path: Path, speccast: Call, monkeypatch: pytest.MonkeyPatch) -> Ca
             return call.workers
 
         monkeypatch.setattr(whole, "Processes", started)
+        monkeypatch.setattr(whole, "write_pages", call.pages)
         Path("tiny.yaml").write_text(text, "utf-8")
         return speccast("sweep", "tiny.yaml", "--jobs", "2", *arguments)
 
+    call.pages = lambda *_: []
     return call
 
 
@@ -144,6 +152,13 @@ def test_columns_are_typed_by_all_values_of_a_key_and_say_what_they_are() -> Non
     assert all(field.metadata[b"about"] for field in schema)
 
 
+def test_a_report_with_maps_stands_beside_the_table(sweep: Call) -> None:
+    sweep.pages = run.write_pages
+    assert sweep("--out", "out")[0] == 0
+    assert "Which one?" in Path("out/report.html").read_text("utf-8")
+    assert left("out") == WHOLE
+
+
 def test_mappings_stand_in_the_table_as_words(sweep: Call) -> None:
     vary = "vary: {'strategies[0]': [{kind: ngram, k: 2}, {kind: medusa}]}"
     assert sweep("--out", "out", text=TINY[: TINY.index("vary")] + vary)[0] == 0
@@ -194,7 +209,7 @@ def test_killed_twenty_times_it_loses_doubles_and_repeats_no_point(
 def test_a_worker_that_dies_costs_no_point(
     sweep: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also: two real processes make the bytes that one does here."""
+    """A real process, and the one in its place, make the bytes that are made here."""
     sweep("--out", "whole", text=TINY)
     killed: list[int] = []
 
@@ -206,7 +221,7 @@ def test_a_worker_that_dies_costs_no_point(
 
     monkeypatch.setattr(whole, "Processes", Processes)
     expansion = expand(load_yaml(TINY, "tiny.yaml"))
-    whole.sweep(expansion, whole.Wanted(tmp_path / "parts", jobs=2), on_points)
+    whole.sweep(expansion, whole.Wanted(tmp_path / "parts", jobs=1), on_points)
     assert killed
     assert (tmp_path / "parts/results.parquet").read_bytes() == (
         tmp_path / "whole/results.parquet"
@@ -295,6 +310,28 @@ def test_points_cut_short_by_a_lost_disk_are_simulated_again(sweep: Call) -> Non
     assert sweep("--out", "out", "--resume")[0] == 0
     assert sorted(sweep.workers.asked) == [1, 3, 4, 5]
     assert left("out") == WHOLE
+
+
+def test_pages_that_were_cut_off_are_written_again(sweep: Call) -> None:
+    """They come after the table, while the points are still there."""
+    pages = iter([KeyboardInterrupt, None])
+
+    def write(folder: Path, *_: Any) -> list[str]:
+        asked = next(pages)
+        if asked is not None:
+            raise asked
+        (folder / "report.html").write_text("done", "utf-8")
+        return []
+
+    sweep.pages = write
+    status, _, err = sweep("--out", "out")
+    assert status == 130
+    assert err == "interrupted: 6 of 6 points are kept in out; --resume goes on with them\n"
+    assert sweep("--out", "out", "--resume")[0] == 0
+    assert sweep.workers.asked == []
+    assert Path("out/report.html").read_text("utf-8") == "done"
+    assert left("out") == WHOLE
+    assert sweep("--out", "out", "--resume")[0] == 0
 
 
 def test_a_finished_sweep_is_not_simulated_again(sweep: Call) -> None:

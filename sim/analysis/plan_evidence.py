@@ -12,8 +12,11 @@ from sim.analysis.plan_words import LATENCIES, Document, clock
 from sim.analysis.verdict import number, percent
 
 STATISTICS = ("mean", "p50", "p95", "p99")
+BASES = ("measured", "published", "assumed")
 MEASURE_FIRST = 3
 """Uncertainties named as worth measuring."""
+LONGEST = 90
+"""Letters of what is said of an input, its sources included."""
 LITTLE_GPUS = 0.05
 """An input that moves the answer by less is not worth measuring."""
 
@@ -64,13 +67,14 @@ def percentiles(document: Document) -> list[tuple[str, list[str]]]:
 
 def measure_next(document: Document) -> list[str]:
     """The inputs whose uncertainty moves the answer most, in words."""
-    rows = [row for row in document.get("tornado") or () if _span(row) >= LITTLE_GPUS]
+    rows = [row for row in document.get("tornado") or () if matters(row)]
     return [moved(row) for row in rows[:MEASURE_FIRST]]
 
 
-def _span(row: Mapping[str, Any]) -> float:
+def matters(row: Mapping[str, Any]) -> bool:
+    """Whether an uncertain input moves the answer at all."""
     ends = [math.inf if row[end] is None else row[end] for end in ("gpus_lo", "gpus_hi")]
-    return max(ends) - min(ends)
+    return max(ends) > min(ends) + LITTLE_GPUS
 
 
 def moved(row: Mapping[str, Any]) -> str:
@@ -82,8 +86,13 @@ def moved(row: Mapping[str, Any]) -> str:
     return (
         f"{row['input']} ({row['basis']}): alone it moves the answer from {needed[0]} to "
         f"{needed[1]}{unit}, between {factor(row['lo'])} and {factor(row['hi'])} of what is "
-        f"expected; {row['what']}"
+        f"expected; {about(row['what'])}"
     )
+
+
+def about(what: str) -> str:
+    """What an input rests on; of a long text what stands before its sources."""
+    return what if len(what) <= LONGEST else what.partition(": ")[0]
 
 
 def factor(relative: float) -> str:
@@ -95,7 +104,8 @@ def rests_on(document: Document) -> str:
     """How many inputs are measured, published or assumed."""
     bases = Counter(row["basis"] for row in document.get("inputs") or ())
     total = sum(bases.values())
-    told = ", ".join(f"{count} {basis}" for basis, count in bases.most_common())
+    order = sorted(bases, key=lambda basis: (BASES.index(basis) if basis in BASES else -1, basis))
+    told = ", ".join(f"{bases[basis]} {basis}" for basis in order)
     return f"{total} input{'s' * (total != 1)}: {told}"
 
 
@@ -104,11 +114,28 @@ def assumed(document: Document) -> Sequence[Mapping[str, Any]]:
     return [row for row in document.get("inputs") or () if row["basis"] == "assumed"]
 
 
+def impossible(document: Document) -> list[tuple[str, str]]:
+    """Who cannot hold the SLO, and why; strategies with the same reason on a GPU together."""
+    found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in document["impossible"]:
+        found.setdefault((row["gpu"], row["why"]), []).append(row)
+    return [(_who(gpu, rows), why) for (gpu, why), rows in found.items()]
+
+
+def _who(gpu: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    names = ", ".join(dict.fromkeys(row["strategy"] for row in rows))
+    count = sum(row.get("candidates") or 0 for row in rows)
+    told = f" ({count:,} candidate{'s' * (count != 1)})" if count else ""
+    return f"{names} on {gpu}{told}"
+
+
 def counts(document: Document) -> str:
     """What the search looked at."""
     found = document["counts"]
+    beyond = found["candidates"] - found["estimated_out"] - found["searched"]
+    cannot = f"{beyond:,} that cannot run, " if beyond > 0 else ""
     return (
-        f"{found['candidates']:,} candidates: {found['estimated_out']:,} ruled out by the "
-        f"estimate, {found['searched']:,} searched with {found['simulations']:,} simulations of "
+        f"{found['candidates']:,} candidates: {cannot}{found['estimated_out']:,} ruled out by the "
+        f"estimate, {found['searched']:,} searched; {found['simulations']:,} simulations of "
         f"{found['requests']:,} requests in all"
     )

@@ -18,6 +18,8 @@ FEW = 10
 """Marks up to which those off the front are labelled too."""
 SMALLEST, PER_HEADROOM, LARGEST = 6.0, 12.0, 15.0
 """Size of a mark without headroom, how it grows with it, and where that ends [px]."""
+RIM = 11.0
+"""How much larger the ring around the plan to buy is than its mark [px]."""
 WIDE = 8.0
 """From this ratio of the largest to the smallest figure on, an axis is logarithmic."""
 PLACES = [
@@ -63,7 +65,7 @@ def pareto(document: Document, look: Mapping[str, Look]) -> Any:
             name(ax, f"{LATENCIES[key]} p95 in the worst window", "ms")
         sheet.ask(
             "What does lower latency cost?",
-            "Filled: no other is better in cost, latency and headroom at once. Larger marks have "
+            "Filled: no other is better in cost, TPOT and headroom at once. Larger marks have "
             "more headroom over the peak, in %.",
         )
         drawn = [(axes.short(label, 44), mark) for label, mark in entries.items() if mark]
@@ -94,13 +96,13 @@ def _panel(
         ax.plot([plan[cost]], [value], **style)
         entries[plan["strategy"]] = _legend_mark(ax, look[plan["strategy"]])
         if plan is plan_words.chosen(document):
-            ax.plot([plan[cost]], [value], **RING | {"markersize": 19})
+            ax.plot([plan[cost]], [value], **RING | {"markersize": style["markersize"] + RIM})
             entries["to buy"] = ax.plot([], [], **RING)[0]
     steps = front([(plan[cost], value) for plan, value in marks if not plan["hypothetical"]])
     if len(steps) > 1:
         x, y = zip(*steps, strict=True)
         style = {"color": MUTED, "linewidth": 1.2, "zorder": 1.5}
-        (entries["front of what runs"],) = ax.step(x, y, where="post", **style)
+        (entries["lowest for its cost"],) = ax.step(x, y, where="post", **style)
     bound = _bound(document, key)
     if bound is not None:
         style = {"color": BAD, "linestyle": (0, (4, 2)), "linewidth": 1.2}
@@ -158,7 +160,7 @@ def _limits(ax: Any, which: str, values: Sequence[float]) -> None:
 def _label(ax: Any, marks: Sequence[tuple[Plan, float, float]], lines: Sequence[Line]) -> None:
     """GPU and headroom beside the marks of the front, of all where they are few, if it fits."""
     at = [ax.transData.transform((x, y)) for _, x, y in marks]
-    taken: list[Box] = [(x - 8, y - 8, x + 8, y + 8) for x, y in at]
+    taken: list[Box] = [(x - 9, y - 9, x + 9, y + 9) for x, y in at]
     taken += [box for line in lines for box in _boxes(ax.transData.transform(line))]
     limits = ax.transAxes.transform([(0, 0), (1, 1)]).ravel()
     for front in (True, False):
@@ -180,8 +182,8 @@ def _free(
     """Where a label beside a mark covers nothing."""
     (x, y), width = at, letter * len(text)
     for side, up in PLACES:
-        left = x + 13 * side + (0 if side > 0 else -width if side < 0 else -width / 2)
-        low = y + 16 * up - LINE / 2
+        left = x + 15 * side + (0 if side > 0 else -width if side < 0 else -width / 2)
+        low = y + 18 * up - LINE / 2
         box = (left, low, left + width, low + LINE)
         if _inside(box, limits) and not any(_overlap(box, other) for other in taken):
             return box

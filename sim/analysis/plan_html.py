@@ -92,7 +92,7 @@ def page(document: Document, svgs: Mapping[str, str]) -> str:
         measure=plan_evidence.measure_next(document),
         rests=plan_evidence.rests_on(document) if document.get("inputs") else "",
         inputs=document.get("inputs") or [],
-        impossible=document["impossible"],
+        impossible=plan_evidence.impossible(document),
         counts=plan_evidence.counts(document),
         search=_search(document),
         pictures=svgs,

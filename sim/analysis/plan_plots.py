@@ -148,7 +148,8 @@ def tornado(document: Document) -> Any:
     document : mapping
         With a ``chosen`` plan and a ``tornado``.
     """
-    rows = document["tornado"][:MOST_INPUTS]
+    every = document["tornado"]
+    rows = [row for row in every if plan_evidence.matters(row)][:MOST_INPUTS] or every[:1]
     bought = document["plans"][document["chosen"]]["gpus"]
     ends = [row[end] for row in rows for end in ("gpus_lo", "gpus_hi")]
     values = [float(bought), *(end for end in ends if end is not None)]

@@ -70,11 +70,9 @@ def _evidence(document: Document, width: int) -> Iterator[Line]:
     if document.get("inputs"):
         title = f"This rests on {plan_evidence.rests_on(document)}"
         yield from _section(f"{title}. Assumed:" if assumed else f"{title}.", assumed, width)
-    impossible = [
-        f"{row['strategy']} on {row['gpu']}: {row['why']}" for row in document["impossible"]
-    ]
-    if impossible:
-        yield from _section("Cannot meet the SLO", impossible, width)
+    if impossible := plan_evidence.impossible(document):
+        texts = [f"{who}: {why}" for who, why in impossible]
+        yield from _section("Cannot hold the SLO", texts, width)
     yield from _wrapped(
         f"{plan_evidence.counts(document)}; seed {document['seed']}.", width, "note"
     )
@@ -163,7 +161,7 @@ def legend(document: Document, marks: Sequence[str] = ("*", "? hypothetical:", "
     if any(plan["hypothetical"] for plan in plans):
         told.append(f"{thought} this engine cannot run it")
     if any(plan.get("pareto") for plan in plans):
-        told.append(f"{best} no other is better in cost, latency and headroom at once")
+        told.append(f"{best} no other is better in cost, TPOT and headroom at once")
     told.append(f"bands hold {percent(document['level'])} of outcomes")
     bands = [plan.get("gpus_band") or {} for plan in plans]
     if any(band.get("lo") is not None and band["hi"] is None for band in bands):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.schema import ModelError
+from sim.analysis.windows import FEW
 from sim.scenario.arrival_process import ArrivalProcess, AtRate
 from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.requests import Requests
@@ -18,7 +19,8 @@ from sim.setup import Setup
 SPARE = 1.2
 """Requests drawn for a closed loop, over those a first estimate says last the stretch."""
 SAMPLE = 1000
-LEAST_RATE, MOST_RATE = 1e-4, 1e6
+MOST = 1e6
+LEAST_SCALE, MOST_SCALE = 0.01, 1000.0
 
 
 class Stretch(NamedTuple):
@@ -79,11 +81,14 @@ def load_of(arrivals: ArrivalProcess) -> float:
     )
 
 
-def range_of(arrivals: ArrivalProcess) -> tuple[float, float]:
-    """Loads a search may try: what the schema allows, and no rate below one request in 3 hours."""
+def range_of(arrivals: ArrivalProcess, stretch: Stretch) -> tuple[float, float]:
+    """Loads a search may try: those the schema allows that send enough requests to judge by."""
     if isinstance(arrivals, ClosedLoop):
-        return 1.0, 1e6
-    return (LEAST_RATE, 1000.0) if isinstance(arrivals, Trace) else (LEAST_RATE, MOST_RATE)
+        return 1.0, MOST
+    if isinstance(arrivals, Trace):
+        return LEAST_SCALE, MOST_SCALE
+    share = arrivals.period_s / DAY_S if isinstance(arrivals, Diurnal) else 1.0
+    return FEW / (share * stretch.length_s), MOST
 
 
 def unit_of(arrivals: ArrivalProcess) -> str:

@@ -156,7 +156,7 @@ class _Search:
         arrivals = judge.scenario.workload.arrivals
         self._whole = isinstance(arrivals, ClosedLoop)
         self._enough = math.floor(enough) if enough and self._whole else enough
-        self._least, self._most = range_of(arrivals)
+        self._least, self._most = range_of(arrivals, judge.stretch)
         self.steps = steps
         self.runs = self.simulated = 0
         self.failed: list[float] = []

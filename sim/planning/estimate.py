@@ -27,6 +27,14 @@ SURE = 1.0
 """Standard deviations by which the worst window of a peak is worse than an average one."""
 
 OPTIMISM = 1.3
+"""What a replica may hold over its estimate; pruning multiplies by it.
+
+Measured on 96 configurations of Llama-3.1-8B and 70B (five GPUs, six strategies, three engines, two
+mixes of lengths, five SLOs): estimate over simulated capacity has median 1.03 and lies between
+0.92 and 1.22 for nine in ten. One lies below 1 / 1.3: a replica for which a bound is at its edge
+even when it idles. Sixteen fleets of four lie between 0.87 and 1.19, two gates at 0.84
+and 1.11.
+"""
 
 FEW = 60
 """Windows with fewer requests are not judged by themselves, but all together."""
@@ -91,8 +99,8 @@ def estimate(
     asked = objectives(plain(slo), traffic.classes)
     for windows in (window_s * replicas, np.inf):
         edge = _Edge(replica, asked, windows)
-        if edge.least is not None:
-            return edge.answer(edge.least)
+        if edge.state is not None:
+            return edge.answer(edge.state)
     return None
 
 
@@ -115,8 +123,8 @@ class _Edge:
 
     Attributes
     ----------
-    least : State or None
-        The state there; None where there is none.
+    state : State or None
+        The state there; None where no batch holds them.
     limited_by : str
         What is missed above.
     """
@@ -124,7 +132,7 @@ class _Edge:
     def __init__(self, replica: Replica, asked: list[Objective], window_s: float) -> None:
         self._replica, self._asked, self._window_s = replica, asked, window_s
         self.limited_by = replica.short_of
-        self.least = self._found() if replica.most >= 1 else None
+        self.state = self._found() if replica.most >= 1 else None
 
     def _found(self) -> State | None:
         replica = self._replica

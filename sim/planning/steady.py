@@ -102,7 +102,9 @@ class Replica:
         seen = 1 + n if among else 1.0
         mode, work_s, step_s = self._work(seen)
         full_s, extra_s = self._prefills(mode, seen if among else 0.0, step_s)
-        rate = n / (work_s.mean() + n * extra_s.mean())
+        # Where nobody decodes, any time will do: prefills alone then fill the replica.
+        alone_s = float(work_s.mean() or extra_s.mean() or full_s.mean())
+        rate = n / (alone_s + n * float(extra_s.mean()))
         load = rate * float(extra_s.mean())
         slope = self._slope(mode, n) / step_s if among else 0.0
         square = float(extra_s.var()) + self._even * float(extra_s.mean()) ** 2
@@ -180,7 +182,7 @@ class Replica:
 
     def _admission(self, offered: float, stays_s: Floats) -> tuple[float, float]:
         """P(no place is free), and the mean wait for one then [s]: G/G/c of as many places."""
-        places, stay_s = int(self.most), float(stays_s.mean())
+        places, stay_s = int(self.most), max(float(stays_s.mean()), 1e-9)
         if offered < places - 8 * math.sqrt(places):
             return 0.0, 1.0
         # Allen and Cunneen's factor for arrivals and stays that are not exponential.

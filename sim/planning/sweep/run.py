@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
@@ -145,6 +143,9 @@ class _Sweep:
             before = self._count - self._todo
             label = f"{before + self._kept} of {self._count} points"
             self._on_points(label, self._kept, self._todo)
+            gone = self._workers.lost()
+            if gone:
+                raise SweepError(gone + self._keeps())
             whole = self._hand_over()
             ended, _ = wait(self._running, LOOK_S, FIRST_COMPLETED)
             in_order = sorted(ended, key=self._running.__getitem__)
@@ -211,15 +212,17 @@ class _Sweep:
         values = {one.name: one.value for one in self._prepared.variations[number]}
         where = describe.point(values)
         at = f" ({where})" if where else ""
+        return f"point {number}{at}: {why}{self._keeps()}"
+
+    def _keeps(self) -> str:
+        """What is kept, to end a message with."""
         done = self._count - self._todo + self._kept
         kept = f"; {done} of {self._count} points are kept in {self._store.path}: --resume goes on"
-        return f"point {number}{at}: {why}{kept if done else ''}"
+        return kept if done else ""
 
 
 def write_pages(folder: Path, results: pa.Table, file: ScenarioFile) -> list[str]:
     """Write what is made of the table for people; names of the files."""
-    found = importlib.util.find_spec("sim.analysis.map_report")
-    if found is None:
-        return []
-    pages = importlib.import_module(found.name)
-    return list(pages.write_report(folder, results, file))
+    from sim.analysis.map_report import write_report
+
+    return write_report(folder, results, file)

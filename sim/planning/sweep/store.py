@@ -151,7 +151,7 @@ class Store:
         if not self.complete:
             with ParquetFile(self.path / RESULTS, self._schema) as file:
                 for _, numbers in groupby(range(self._count), lambda at: at // GROUP_POINTS):
-                    parts = [pq.read_table(self._part(number)) for number in numbers]
+                    parts = [_read(self._part(number)) for number in numbers]
                     file.write(pa.concat_tables(parts).cast(self._schema))
         return pq.read_table(self.path / RESULTS)
 
@@ -178,6 +178,12 @@ class Store:
                 for name in FILES[:2]:
                     (self.path / name).unlink(missing_ok=True)
                 self.path.rmdir()
+
+
+def _read(part: Path) -> pa.Table:
+    """A small file: threads, and looking for a data set, would take longer than reading it."""
+    with pq.ParquetFile(part) as file:
+        return file.read(use_threads=False)
 
 
 def _parts(path: Path) -> Iterator[Path]:

@@ -53,6 +53,10 @@ class Workers(Protocol):
         """Start anew after a worker has died."""
         ...
 
+    def lost(self) -> str | None:
+        """Why nothing more will come, if so."""
+        ...
+
     def close(self) -> None:
         """Stop at once, whatever still runs."""
         ...
@@ -88,6 +92,10 @@ class Processes:
         """Replace all processes."""
         self.close()
         self._pool = self._new()
+
+    def lost(self) -> str | None:
+        """None: processes can always be started anew."""
+        return None
 
     def close(self) -> None:
         """Kill them."""
@@ -143,7 +151,9 @@ class Cluster:
         except ImportError:
             what = "needs the extra dask: pip install 'speccast[dask]'"
             raise InputError("", None, "--dask", what) from None
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._address = address
+        for name in [name for name in logging.root.manager.loggerDict if "distributed" in name]:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self._client: Any = distributed.Client(address, timeout=CONNECT_S)
         except (OSError, ValueError, TimeoutError) as error:
@@ -177,6 +187,11 @@ class Cluster:
 
     def renew(self) -> None:
         """Nothing: the scheduler replaces its workers."""
+
+    def lost(self) -> str | None:
+        """Whether the scheduler has not come back in the time its client waits for it."""
+        gone = self._client.status in ("closing", "closed")
+        return f"the scheduler at {self._address} is gone" if gone else None
 
     def close(self) -> None:
         """Withdraw what is not done, and disconnect."""
