@@ -190,6 +190,13 @@ def test_one_number_gives_lines_and_words_give_a_table() -> None:
     assert names(one(("h100", "h200"), "hardware.gpu")) == []
 
 
+def test_without_plain_decoding_there_are_no_maps() -> None:
+    rows = [{**each, "baseline": False, "speedup": None} for each in two(crossing).to_pylist()]
+    read = maps.read(table(rows, (USERS, ALPHA)))
+    assert map_figures.pictures(read, {}) == []
+    assert answer(read, {USERS: 8, ALPHA: 0.5}).startswith("Fastest of 16 points:")
+
+
 # What it says
 
 
