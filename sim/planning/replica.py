@@ -143,7 +143,7 @@ class _Search:
             self.requests += found.simulated
             return found.met
 
-        least, most = range_of(self._scenario.workload.arrivals)
+        least, most = range_of(self._scenario.workload.arrivals, self._stretch)
         least = max(least, LEAST_SHARE * self._guess)
         return largest(passes, guess, tolerance=COARSE, least=least, most=most, step=END_STEP).value
 
