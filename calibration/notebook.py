@@ -33,13 +33,13 @@ def profile(name: str) -> Shown:
 
 
 def constants(found: Shown) -> pd.DataFrame:
-    """Every constant of a profile: value, standard error and source."""
+    """Every constant of a profile: value, standard error, and whether it was measured."""
     lines = [
         {
             "constant": one.key,
             "value": one.constant.value,
             "standard error": one.constant.se,
-            "source": one.constant.source,
+            "basis": "assumed" if one.constant.source.startswith("assumed") else "measured",
         }
         for one in report.constants(found.profile)
     ]

@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from models.strict_yaml import InputError, read_yaml
 from sim.analysis import map_figures, map_grid, maps
 from sim.analysis.map_report import write_report
 from sim.analysis.map_words import answer, lines, notes
-from sim.scenario.load import load_scenario
+from sim.planning.sweep.at import operating_point
+from sim.scenario.load import expand, load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples/map_acceptance_by_users.yaml"
@@ -190,6 +192,13 @@ def test_one_number_gives_lines_and_words_give_a_table() -> None:
     assert names(one(("h100", "h200"), "hardware.gpu")) == []
 
 
+def test_without_plain_decoding_there_are_no_maps() -> None:
+    rows = [{**each, "baseline": False, "speedup": None} for each in two(crossing).to_pylist()]
+    read = maps.read(table(rows, (USERS, ALPHA)))
+    assert map_figures.pictures(read, {}) == []
+    assert answer(read, {USERS: 8, ALPHA: 0.5}).startswith("Fastest of 16 points:")
+
+
 # What it says
 
 
@@ -232,3 +241,34 @@ def test_the_report_is_one_page_and_pictures_with_the_same_bytes(tmp_path: Path)
 def test_a_table_without_rows_still_makes_a_page(tmp_path: Path) -> None:
     empty = two(crossing).slice(0, 0)
     assert write_report(tmp_path, empty, load_scenario(EXAMPLE)) == ["report.html"]
+
+
+# Where the user is
+
+
+def point(text: str | None) -> dict[str, float]:
+    return operating_point(text, expand(read_yaml(EXAMPLE)).unfolded)
+
+
+def test_an_operating_point_names_any_key_that_varies() -> None:
+    assert point(None) == {}
+    given = point("workload.arrivals.users=20, strategies.2.acceptance.alpha=0.7")
+    assert given == {"workload.arrivals.users": 20.0, "strategies.2.acceptance.alpha": 0.7}
+    x, y = maps.read(two(crossing)).axes
+    assert x.chosen(given) == 20.0
+    assert y._replace(column=f"{ALPHA}, strategies[2].acceptance.alpha").chosen(given) == 0.7
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("users", "must read key=value,key=value, got 'users'"),
+        ("workload.arrivals.user=3", "did you mean 'workload.arrivals.users'?"),
+        ("model.tp=2", "it does not vary"),
+        ("workload.arrivals.users=many", "must be a number, got 'many'"),
+    ],
+)
+def test_a_wrong_operating_point_is_refused_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(InputError, match="--at") as raised:
+        point(text)
+    assert said in str(raised.value)

@@ -9,8 +9,8 @@ from typing import Any
 from sim.analysis.verdict import number, percent
 from sim.scenario.overrides import canonical
 from sim.scenario.shapes import DAY_S
-from sim.scenario.vary import text_of
 from sim.scenario.workload import DEFAULT_REQUESTS
+from sim.tables import text_of
 
 Scenario = Mapping[str, Any]
 

@@ -31,9 +31,9 @@ def pictures(sweep: Sweep, at: Mapping[str, float]) -> list[Picture]:
     at : mapping
         The operating point: values of varied keys.
     """
-    look = looks(sweep.strategies, sweep.strategies[sweep.baseline]) if sweep.strategies else {}
-    if sweep.words or not drafting(sweep):
+    if sweep.words or sweep.baseline is None or not drafting(sweep):
         return []
+    look = looks(sweep.strategies, sweep.strategies[sweep.baseline])
     if len(sweep.axes) == 2:
         return list(_over_two(sweep, at, look))
     return list(_over_one(sweep, at, look)) if len(sweep.axes) == 1 else []

@@ -116,7 +116,8 @@ def _interpolated(nodes: Pair, values: Floats, to: Pair) -> Floats:
 
 
 def grid(sweep: Sweep, x: Axis, y: Axis) -> Map:
-    """Speedups over two axes; points are told apart by these two only."""
+    """Speedups over two axes, of a sweep that has plain decoding."""
+    assert sweep.baseline is not None
     lo, hi = sweep.band()
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = [np.log(values) for values in (sweep.rates(), lo, hi)]

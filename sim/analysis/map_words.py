@@ -49,7 +49,7 @@ def answer(sweep: Sweep, at: Mapping[str, float]) -> str:
 
 
 def _here(sweep: Sweep, at: Mapping[str, float]) -> str | None:
-    if len(sweep.axes) != 2 or sweep.words:
+    if len(sweep.axes) != 2 or sweep.words or sweep.baseline is None:
         return None
     x, y = ordered(sweep)
     places = x.chosen(at), y.chosen(at)

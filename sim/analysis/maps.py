@@ -82,8 +82,8 @@ class Sweep(NamedTuple):
     strategies : tuple of str
         Their names, in the order of the scenario; what varies is left out of a name, and one that
         the engine cannot run is said to be hypothetical.
-    baseline : int
-        Index of plain decoding.
+    baseline : int or None
+        Index of plain decoding; None where it was left out, and there are no speedups.
     columns : mapping
         Numbers of each column, shape (strategies, points); NaN where there is none.
     closed_loop : bool
@@ -93,7 +93,7 @@ class Sweep(NamedTuple):
     axes: tuple[Axis, ...]
     words: tuple[str, ...]
     strategies: tuple[str, ...]
-    baseline: int
+    baseline: int | None
     columns: Mapping[str, Floats]
     closed_loop: bool
 
@@ -112,6 +112,8 @@ class Sweep(NamedTuple):
     def gains(self) -> Floats:
         """Speedups over plain decoding at the same load, that of plain decoding being 1."""
         rates = self.rates()
+        if self.baseline is None:
+            return np.full(rates.shape, np.nan)
         return np.asarray(rates / rates[self.baseline])
 
     def band(self) -> tuple[Floats, Floats]:
@@ -149,6 +151,7 @@ def read(results: pa.Table) -> Sweep:
         _axis(name, np.unique(columns[name])) for name in varied if name in columns and len(points)
     ]
     offered = columns.get("offered_req_per_s")
+    plain = columns.get("baseline", np.zeros((count, 1)))
     hypothetical = columns.get("hypothetical", np.zeros((count, 1)))
     unreal = [" (hypothetical)" if (row > 0).any() else "" for row in hypothetical[:count]]
     return Sweep(
@@ -157,7 +160,7 @@ def read(results: pa.Table) -> Sweep:
         strategies=_distinct(
             [_common(row) + said for row, said in zip(labels, unreal, strict=True)]
         ),
-        baseline=int(np.argmax(columns["baseline"][:, 0])) if len(points) else 0,
+        baseline=next((i for i, row in enumerate(plain[:count]) if row.any()), None),
         columns=columns,
         closed_loop=offered is None or bool(np.isnan(offered).all()),
     )

@@ -254,17 +254,3 @@ def size(vary: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> int:
     if isinstance(vary, Mapping):
         return math.prod(len(values) for values in vary.values())
     return len(vary)
-
-
-def text_of(value: Any) -> str:
-    """A varied value as a word in tables: mappings and lists in YAML's short form."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_word(part)}" for key, part in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_word(part) for part in value) + "]"
-    return str(value)
-
-
-def _word(value: Any) -> str:
-    plain = {None: "null", True: "true", False: "false"}
-    return plain[value] if value is None or isinstance(value, bool) else text_of(value)

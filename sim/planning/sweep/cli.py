@@ -28,6 +28,10 @@ Dask = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Take over from --out the points already simulated.")
 ]
+At = Annotated[
+    str | None,
+    typer.Option("--at", metavar="KEY=VALUE,...", help="Your operating point, marked on the maps."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
 
@@ -38,6 +42,7 @@ def sweep(
     jobs: Jobs = None,
     dask: Dask = None,
     resume: Resume = False,
+    at: At = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     width: Width = None,
@@ -55,6 +60,7 @@ def sweep(
                 from sim import progress
                 from sim.output import to_json
                 from sim.planning.sweep import report, whole
+                from sim.planning.sweep.at import operating_point
                 from sim.planning.sweep.store import check_folder
                 from sim.scenario.load import expand
                 from sim.scenario.vary import MAX_SWEEP
@@ -62,6 +68,7 @@ def sweep(
                 if jobs is not None and dask is not None:
                     raise InputError("", None, "--jobs", "is for processes; leave out --dask")
                 expansion = expand(read_yaml(file), overrides, MAX_SWEEP)
+                here = operating_point(at, expansion.unfolded)
                 folder = check_folder(out, resume, file)
             with progress.shown(quiet) as bar:
 
@@ -70,7 +77,7 @@ def sweep(
                     stop.check()
                     bar.update(label, done, total)
 
-                wanted = whole.Wanted(folder, jobs or _cores(), dask)
+                wanted = whole.Wanted(folder, jobs or _cores(), dask, here)
                 document, results = whole.sweep(expansion, wanted, on_points)
             rows = results.to_pylist()
             shown = {**document, "rows": rows}

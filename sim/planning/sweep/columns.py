@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from sim.analysis.verdict import best
-from sim.scenario.vary import Unfolded, text_of
+from sim.scenario.vary import Unfolded
+from sim.tables import text_of
 
 Row = Mapping[str, Any]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -221,8 +221,10 @@ class _Sweep:
         return kept if done else ""
 
 
-def write_pages(folder: Path, results: pa.Table, file: ScenarioFile) -> list[str]:
+def write_pages(
+    folder: Path, results: pa.Table, file: ScenarioFile, at: Mapping[str, float] | None = None
+) -> list[str]:
     """Write what is made of the table for people; names of the files."""
     from sim.analysis.map_report import write_report
 
-    return write_report(folder, results, file)
+    return write_report(folder, results, file, at)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -27,11 +29,14 @@ class Wanted(NamedTuple):
         Processes.
     dask : str or None
         Address of a scheduler, in place of processes.
+    at : mapping
+        The user's operating point, marked on the maps: values of varied keys.
     """
 
     folder: Path
     jobs: int = 1
     dask: str | None = None
+    at: Mapping[str, float] = MappingProxyType({})
 
 
 def sweep(
@@ -68,8 +73,8 @@ def sweep(
         _simulate(prepared, done, wanted, store, on_points)
         finished = store.finished
         results = store.consolidate()
-        if not finished:
-            write_pages(wanted.folder, results, prepared.file)
+        if not finished or wanted.at:
+            write_pages(wanted.folder, results, prepared.file, wanted.at)
             store.finish()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(*store.kept_message()) from None
