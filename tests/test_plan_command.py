@@ -131,3 +131,19 @@ def test_the_command_prints_the_document_or_a_report(
     assert _cli("plan", str(file), "--width", "100") == 0
     assert "Buy" in capsys.readouterr().out
     assert plan.__doc__ is not None
+
+
+def test_a_fleet_that_misses_its_day_is_made_larger(
+    monkeypatch: pytest.MonkeyPatch, found: Planned
+) -> None:
+    small_day = {**found.document["check"], "met": False}
+    days = iter([small_day, found.document["check"]])
+    monkeypatch.setattr("sim.planning.document.check", lambda *_: next(days))
+    again = planned(small(*QUIET, text=PLAIN, prices="{l40s: 1.5}")).document
+    before, after = found.document["plans"][0], again["plans"][0]
+    assert after["replicas"] == before["replicas"] + 1
+    assert again["missed"] == [
+        {key: before[key] for key in ("strategy", "gpu", "replicas", "gpus")}
+    ]
+    assert again["check"]["met"] is True
+    assert len(again["search"]) == 2

@@ -11,10 +11,10 @@ from sim.planning.candidates import Candidate
 from sim.planning.cheapest import Cheapest, cheapest, down_s
 from sim.planning.costs import costs, per_million, price_per_gpu_hour
 from sim.planning.errors import Error, demand_error
-from sim.planning.fleets import spare_replicas
+from sim.planning.fleets import fewest_replicas, spare_replicas
 from sim.planning.launch import launch_line
 from sim.planning.replica import Replica, measured
-from sim.planning.schema import Kill, Plan
+from sim.planning.schema import Plan
 from sim.planning.traffic import Traffic
 from sim.planning.uncertainty import Outlook, Rule, outlook, tornado
 
@@ -50,7 +50,9 @@ class Answer:
     entries: tuple[str, ...] = ()
 
 
-def answer(plan: Plan, candidates: Sequence[Candidate], prune: bool = True) -> Answer:
+def answer(
+    plan: Plan, candidates: Sequence[Candidate], prune: bool = True, least: int = 1
+) -> Answer:
     """Search the candidates of one strategy on one GPU, and tell all about the cheapest.
 
     Parameters
@@ -59,8 +61,10 @@ def answer(plan: Plan, candidates: Sequence[Candidate], prune: bool = True) -> A
     candidates : sequence of Candidate
     prune : bool
         False: no candidate is left out by its estimate.
+    least : int
+        Fewer replicas are known not to hold the demand.
     """
-    found = cheapest(plan, tuple(candidates), prune)
+    found = cheapest(plan, tuple(candidates), prune, least)
     counts = {
         "left_out": found.left_out,
         "searched": len(found.searched),
@@ -97,7 +101,7 @@ class _Made:
         held = stand_in.largest_peak(self.replicas)
         peak = (stand_in.simulations - before[0], stand_in.requests - before[1])
         spare = spare_replicas(plan, down_s(plan, self.setup))
-        least = 2 if isinstance(plan.failure, Kill) else 1
+        least = fewest_replicas(plan)
         tp = self.candidate.scenario.model.tp
         self.rule = Rule(self.replicas, tp, spare, held, plan.demand.peak_req_s, least)
         self.traffic = Traffic.of(self.candidate.scenario.workload, plan.run.seed)
@@ -132,7 +136,7 @@ class _Made:
 
     def row(self) -> Json:
         plan, candidate, rule = self.plan, self.candidate, self.rule
-        judged, seen = self.fleets.judged(self.replicas), self.outlook()
+        judged, seen = self.fleets.worst(self.replicas), self.outlook()
         gpus = self.replicas * rule.tp
         output = float(self.traffic.output_tokens.mean())
         kept = ("ttft_s_p95", "tpot_s_p95", "e2e_s_p95", "attainment")

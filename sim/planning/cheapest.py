@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from sim.planning.candidates import Candidate
 from sim.planning.estimate import OPTIMISM, Estimate, estimate
-from sim.planning.fleets import MOST_REPLICAS, Fleets, replicas_for, spare_replicas
+from sim.planning.fleets import (
+    MOST_REPLICAS,
+    Fleets,
+    fewest_replicas,
+    replicas_for,
+    spare_replicas,
+)
 from sim.planning.schema import Kill, Plan
 from sim.planning.traffic import Traffic
 from sim.scenario.build import build
@@ -84,7 +90,9 @@ class Cheapest:
     requests: int
 
 
-def cheapest(plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True) -> Cheapest:
+def cheapest(
+    plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True, least: int = 1
+) -> Cheapest:
     """Find the candidate with the fewest GPUs; of equal ones the first by estimate.
 
     Parameters
@@ -94,6 +102,8 @@ def cheapest(plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True) 
         Of one strategy on one GPU, so GPUs are cost.
     prune : bool
         False: simulate the smallest fleet of every candidate.
+    least : int
+        Fewer replicas are known not to hold the demand.
     """
     ranked, why = rank(plan, candidates)
     best: Searched | None = None
@@ -108,7 +118,7 @@ def cheapest(plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True) 
             most = (best.gpus - 1) // one.candidate.scenario.model.tp
         fleets = Fleets(plan, one.candidate.stand_in)
         most = min(most, _enough(one))
-        found = Searched(one, fleets.fewest(one.expected, most))
+        found = Searched(one, fleets.fewest(one.expected, most, least))
         searched.append(found)
         simulations += fleets.simulations
         requests += fleets.requests
@@ -120,7 +130,7 @@ def cheapest(plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True) 
     stand_in = kept
     if best is not None and best.replicas is not None and best.ranked.candidate.strategy.switches:
         kept = Fleets(plan, best.ranked.candidate)
-        replicas = kept.fewest(best.replicas, _enough(best.ranked))
+        replicas = kept.fewest(best.replicas, _enough(best.ranked), least)
         simulations, requests = simulations + kept.simulations, requests + kept.requests
         searched[searched.index(best)] = best = best._replace(replicas=replicas)
         if replicas is None:
@@ -157,7 +167,7 @@ def _ranked(plan: Plan, candidate: Candidate, setup: Setup, traffic: Traffic) ->
     """Estimate a replica by itself, then as one of a fleet, which evens out what comes."""
     peak, tp = plan.demand.peak_req_s, candidate.scenario.model.tp
     spare = spare_replicas(plan, down_s(plan, setup))
-    least = 2 if isinstance(plan.failure, Kill) else 1
+    least = fewest_replicas(plan)
     of = setup if not candidate.strategy.switches else setup_of(candidate.stand_in)
     found, expected = None, 1
     for _ in range(2):

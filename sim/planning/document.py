@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,8 +22,11 @@ from sim.scenario.schema import Scenario
 
 Json = dict[str, Any]
 
+MOST_MISSED = 3
+"""Fleets that a day found too small, before the last is told with its misses."""
+
 PARTS = 1000
-"""What one strategy on one GPU, or the check, counts in the progress."""
+"""What one strategy on one GPU counts in the progress."""
 
 
 class Planned(NamedTuple):
@@ -82,41 +86,76 @@ def planned(
     on_progress : callable, optional
         Called with (what is done, done, in all); it may raise KeyboardInterrupt.
     """
-    total = len(grouped(file.candidates)) + (not quick)
+    total = len(grouped(file.candidates))
     tell = on_progress or (lambda label, done, of: None)
     answers = search(
         file, jobs=jobs, on_done=lambda done: tell("searching", PARTS * done, PARTS * total)
     )
-    found = [one for one in answers if one.plan is not None]
-    costs = rank([_plan(one) for one in found])
-    order = sorted(range(len(found)), key=lambda at: (costs[at], -_plan(found[at])["headroom"], at))
-    found = [found[at] for at in order]
+    day_of = partial(tell, "a full day") if not quick else None
+    found, checked, missed = _checked(file, answers, day_of)
     plans = [_plan(one) for one in found]
     for row, front in zip(plans, pareto(plans), strict=True):
         row["pareto"] = front
-    chosen = next((at for at, row in enumerate(plans) if not row["hypothetical"]), None)
+    chosen = _chosen(found)
     document = {
         **_asked(file),
         "counts": _counts(file, answers),
         "plans": plans,
         "impossible": _impossible(file, answers),
         "chosen": chosen,
-        "check": None,
+        "check": checked,
+        "missed": missed,
         "tornado": [] if chosen is None else found[chosen].tornado,
         "inputs": inputs(file.plan, found),
         "search": [row for one in answers for row in one.search],
     }
-    if chosen is None:
-        return Planned(document, None)
-    scenario = _scenario(file.plan, found[chosen])
-    if not quick:
-        at = PARTS * (total - 1)
-        document["check"] = check(
-            file.plan,
-            scenario,
-            lambda done, of: tell("a full day", at + PARTS * done // max(of, 1), PARTS * total),
-        )
+    scenario = None if chosen is None else _scenario(file.plan, found[chosen])
     return Planned(document, scenario)
+
+
+def _checked(
+    file: PlanFile, answers: list[Answer], on_day: Callable[[int, int], None] | None
+) -> tuple[list[Answer], Json | None, list[Json]]:
+    """The plans, cheapest first, the check of the one chosen, and what a check found too small.
+
+    A fleet that misses its day is replaced by the fewest replicas beyond it that hold the busiest
+    hour, and the choice is made anew.
+    """
+    missed: list[Json] = []
+    while True:
+        found = _in_order([one for one in answers if one.plan is not None])
+        chosen = _chosen(found)
+        if chosen is None or on_day is None:
+            return found, None, missed
+        one = found[chosen]
+        done = check(file.plan, _scenario(file.plan, one), on_day)
+        if done["met"] or len(missed) >= MOST_MISSED:
+            return found, done, missed
+        row = _plan(one)
+        missed.append({key: row[key] for key in ("strategy", "gpu", "replicas", "gpus")})
+        assert one.candidate is not None
+        again = answer(file.plan, [one.candidate], least=row["replicas"] + 1)
+        answers[answers.index(one)] = _joined(one, again)
+
+
+def _joined(one: Answer, again: Answer) -> Answer:
+    """The larger fleet, with what both searches took."""
+    counts = dict(one.counts)
+    for key in ("simulations", "requests"):
+        counts[key] += again.counts[key]
+    return replace(again, counts=counts, search=[*one.search, *again.search])
+
+
+def _in_order(found: list[Answer]) -> list[Answer]:
+    """Cheapest first, of equal cost the one with most headroom."""
+    costs = rank([_plan(one) for one in found])
+    order = sorted(range(len(found)), key=lambda at: (costs[at], -_plan(found[at])["headroom"], at))
+    return [found[at] for at in order]
+
+
+def _chosen(found: Sequence[Answer]) -> int | None:
+    """The cheapest that the engine can run."""
+    return next((at for at, one in enumerate(found) if not _plan(one)["hypothetical"]), None)
 
 
 def _plan(one: Answer) -> Json:

@@ -39,9 +39,10 @@ class Fleets:
         self.stretch = stretch_of(plan, candidate)
         self.rate = arrivals_per_s(plan, candidate.scenario.workload)
         self.simulations = self.requests = 0
-        self._judged: dict[tuple[int, float], Judged] = {}
+        self.repeats = 1 if candidate.strategy.switches else plan.run.replications
+        self._judged: dict[tuple[int, float, int], Judged] = {}
 
-    def judged(self, replicas: int, rate: float | None = None) -> Judged:
+    def judged(self, replicas: int, rate: float | None = None, replication: int = 0) -> Judged:
         """One fleet at the busiest hour, one of its replicas killed half way.
 
         Parameters
@@ -49,28 +50,51 @@ class Fleets:
         replicas : int
         rate : float or None
             Mean arrivals over the day [1/s]; None: those of the demand.
+        replication : int
+            Which workload.
         """
-        asked = (replicas, self.rate if rate is None else rate)
+        asked = (replicas, self.rate if rate is None else rate, replication)
         if asked not in self._judged:
             stretch, plan = self.stretch, self.plan
             killed = plan.failure if isinstance(plan.failure, Kill) else None
             at_s = stretch.lead_s + stretch.length_s / 2
             scenario = fleet(self.candidate.scenario, replicas, killed, at_s)
-            found = judge(scenario, self.candidate.strategy, asked[1], stretch=stretch)
+            found = judge(
+                scenario,
+                self.candidate.strategy,
+                asked[1],
+                replication=replication,
+                stretch=stretch,
+            )
             self._judged[asked] = found
             self.simulations += 1
             self.requests += found.simulated
         return self._judged[asked]
 
-    def fewest(self, guess: int, most: int) -> int | None:
+    def hold(self, replicas: int) -> bool:
+        """Whether so many hold the demand in every workload.
+
+        A single one of strategies that switch.
+        """
+        return all(self.judged(replicas, replication=number).met for number in range(self.repeats))
+
+    def worst(self, replicas: int) -> Judged:
+        """The workload in which so many were nearest to a bound."""
+        every = [self.judged(replicas, replication=number) for number in range(self.repeats)]
+        return max(every, key=lambda judged: judged.margin)
+
+    def fewest(self, guess: int, most: int, least: int = 1) -> int | None:
         """Fewest replicas that hold the demand; None where not even ``most`` do."""
-        least = 2 if isinstance(self.plan.failure, Kill) else 1
+        least = max(least, fewest_replicas(self.plan))
         if most < least:
             return None
-        return smallest(lambda n: self.judged(n).met, guess, least, most)
+        return smallest(self.hold, guess, least, most)
 
     def largest_peak(self, replicas: int) -> float:
-        """Largest peak rate [1/s] that a fleet which holds the demand still holds."""
+        """Largest peak rate [1/s] that a fleet which holds the demand still holds.
+
+        Looked for in the first workload alone.
+        """
         peak = self.plan.demand.peak_req_s
         root = largest(
             lambda rate: self.judged(replicas, rate).met,
@@ -81,6 +105,11 @@ class Fleets:
             step=STEP,
         )
         return peak * (root.value or self.rate) / self.rate
+
+
+def fewest_replicas(plan: Plan) -> int:
+    """With one killed there must be another."""
+    return 2 if isinstance(plan.failure, Kill) else 1
 
 
 def stretch_of(plan: Plan, candidate: Candidate) -> Stretch:
