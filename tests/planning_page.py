@@ -20,6 +20,7 @@ from sim.scenario.load import load_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/planning.md"
+README = ROOT / "README.md"
 IMAGES = ROOT / "docs/images"
 CAPACITY = ROOT / "examples/capacity_by_strategy.yaml"
 WIDTH = 100
@@ -40,6 +41,7 @@ def main(folder: str) -> None:
     ):
         text = replaced(text, name, lines)
     PAGE.write_text(text, "utf-8")
+    README.write_text(replaced(README.read_text("utf-8"), "plan", said(document)), "utf-8")
     for picture in pictures(document):
         (IMAGES / f"plan_{picture.name}.svg").write_bytes(plots.save(picture.figure, "svg"))
 
