@@ -38,6 +38,8 @@ class Transformer(Frozen):
         Multi-token-prediction layers the checkpoint carries.
     top_p_default : bool
         The published generation config turns top-p sampling on.
+    repository : str or None
+        Hugging Face repository of the checkpoint the numbers are of.
     source : str
         Where the numbers were read.
     """
@@ -63,6 +65,7 @@ class Transformer(Frozen):
     fc_inputs: int = Field(default=0, ge=0)
     mtp_layers: int = Field(default=0, ge=0)
     top_p_default: bool = False
+    repository: str | None = None
     source: str
 
     @model_validator(mode="after")

@@ -45,12 +45,12 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
     deployment, strategy = setup.deployment, setup.strategy
     engine, weights, rows = deployment.engine, deployment.weights, deployment.residuals
     plain = rows.of_step("plain", engine.family, weights, query_tokens)
-    lo, hi = _kernel_errors(setup, plain, query_tokens)
-    basis = _basis(setup, query_tokens)
+    lo, hi = kernel_errors(setup, plain, query_tokens)
+    basis = step_basis(setup, query_tokens)
     if not strategy.drafted:
         return Scale(_widened(plain.lo, lo), _widened(plain.hi, hi), 1.0, 1.0, LEVEL, basis)
     each = [
-        rows.of_step(family, engine.family, weights, query_tokens) for family in _families(strategy)
+        rows.of_step(family, engine.family, weights, query_tokens) for family in families(strategy)
     ]
     own_lo, own_hi = min(own.lo for own in each), max(own.hi for own in each)
     tau = Z * max(law.uncertainty for law in setup.laws)
@@ -65,7 +65,7 @@ def step_scale(setup: Setup, query_tokens: float) -> Scale:
     )
 
 
-def _kernel_errors(setup: Setup, runs: Residual, query_tokens: float) -> tuple[float, float]:
+def kernel_errors(setup: Setup, runs: Residual, query_tokens: float) -> tuple[float, float]:
     """Ends of the error of a layer, or else of its GEMMs; none on the GPUs of the runs."""
     deployment = setup.deployment
     accelerator = deployment.accelerator
@@ -90,14 +90,14 @@ def _together(plain: float, own: float, tau: float) -> float:
     return math.exp(-size if own < 1 else size)
 
 
-def _basis(setup: Setup, query_tokens: float) -> Basis:
+def step_basis(setup: Setup, query_tokens: float) -> Basis:
     """The weakest of everything the prediction rests on."""
     deployment, strategy = setup.deployment, setup.strategy
     engine, weights, target = deployment.engine, deployment.weights, deployment.target
     device, mixture = deployment.accelerator.name, bool(target.experts)
     residuals = (
         deployment.residuals.of_step(family, engine.family, weights, query_tokens)
-        for family in _families(strategy)
+        for family in families(strategy)
     )
     bases = [own.basis_for(engine.name, weights, mixture, device) for own in residuals]
     bases.append(deployment.profile_basis)
@@ -106,7 +106,7 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
     if strategy.drafted:
         bases += [*(law.basis for law in setup.laws), engine.draft_basis]
         stated = (part.resolved_acceptance() for part in strategy.parts.values())
-        if any(_measured_elsewhere(acceptance, target.name) for acceptance in stated):
+        if any(measured_elsewhere(acceptance, target.name) for acceptance in stated):
             bases.append("extrapolated")
     if engine.given:
         bases.append("extrapolated")
@@ -115,13 +115,13 @@ def _basis(setup: Setup, query_tokens: float) -> Basis:
     return weakest(bases)
 
 
-def _families(strategy: Strategy) -> list[str]:
+def families(strategy: Strategy) -> list[str]:
     """Whose residuals speak for it: every drafting mode's, the widest of which counts."""
     drafting = [mode.band_family for mode in strategy.modes if mode.drafted]
     return list(dict.fromkeys(drafting or [strategy.band_family]))
 
 
-def _measured_elsewhere(acceptance: Acceptance | None, target: str) -> bool:
+def measured_elsewhere(acceptance: Acceptance | None, target: str) -> bool:
     """Whether figures of another target model stand in, in any domain."""
     if acceptance is None:
         return False
@@ -131,7 +131,7 @@ def _measured_elsewhere(acceptance: Acceptance | None, target: str) -> bool:
     if acceptance.file is not None and read(acceptance.file).target != target:
         return True
     domains = (acceptance.by_domain or {}).values()
-    return any(_measured_elsewhere(inner, target) for inner in domains)
+    return any(measured_elsewhere(inner, target) for inner in domains)
 
 
 def interval(

@@ -1,22 +1,31 @@
 """Speed of the simulator beside raw SimPy: ``make bench``.
 
-Every case prints steps and simulated requests a second, the rate of bare SimPy timeouts measured
-just before and after it, and its wall time over an allowance of 3 timeouts a step and 45 a
-request.
+First the whole day of ``examples/day_600k_8xh100.yaml`` and one a tenth as long, each a ``speccast
+run`` of its own: wall and processor time, peak memory, and memory a further request takes beside
+its row of the result table. Then cases of the engine alone: steps and simulated requests a second,
+the rate of bare SimPy timeouts measured just before and after, and wall time over an allowance of 3
+timeouts a step and 45 a request. Last a sweep of 1,000 points of 1,000 requests, on one process and
+on two.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import NamedTuple
 
 import simpy
 
 from models.strict_yaml import load_yaml
 from sim.engine.simulate import simulate
+from sim.planning.sweep.scaling import scaling
+from sim.run_tables import request_columns
 from sim.scenario.build import build
-from sim.scenario.load import parse_scenario
+from sim.scenario.load import load_scenario, parse_scenario
 from sim.scenario.workload import generate
 from sim.setup import prepare
 
@@ -47,6 +56,9 @@ workload:
         162, 195, 373, 391, 396, 406, 416, 430, 522]}
 strategies: [{kind: eagle3, k: 3}]
 """
+
+
+DAY_FILE = Path(__file__).parent.parent / "examples" / "day_600k_8xh100.yaml"
 
 
 class Case(NamedTuple):
@@ -92,11 +104,67 @@ def measure(case: Case) -> tuple[int, int, float]:
     return sum(totals.steps for totals in recorder.totals), len(requests), seconds
 
 
-def main() -> None:
-    """Print a line a case."""
-    print(
-        f"{'case':<60} {'steps/s':>9} {'req/s':>7} {'raw/s':>9} {'wall s':>7} {'of allowance':>13}"
-    )
+class Child(NamedTuple):
+    """What one ``speccast`` took: wall and processor time [s], and peak memory [bytes]."""
+
+    wall_s: float
+    cpu_s: float
+    peak_bytes: int
+
+
+def speccast(*arguments: str) -> Child:
+    """Run ``speccast`` in a process of its own.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If it fails.
+    """
+    command = [sys.executable, "-m", "sim", *arguments]
+    start = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    wall_s = time.perf_counter() - start
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return Child(wall_s, used.ru_utime + used.ru_stime, 1024 * used.ru_maxrss)
+
+
+def day(*overrides: str) -> tuple[Child, int]:
+    """Run the day of the examples; what it took, and its requests."""
+    options = [word for text in overrides for word in ("--set", text)]
+    workload = load_scenario(DAY_FILE, overrides).points[0].scenario.workload
+    return speccast("run", str(DAY_FILE), *options), len(generate(workload, seed=1))
+
+
+def row_bytes() -> float:
+    """Bytes of a request in the result table."""
+    scenario = parse_scenario(load_yaml(SHORT, "short"), ["workload.requests=1000"]).points[0][1]
+    requests = generate(scenario.workload, scenario.run.seed, 0)
+    plan = prepare(build(scenario), scenario.strategies[0], requests.domain_names).plan()
+    columns = request_columns(simulate(plan, requests, scenario.run.seed), requests)
+    return sum(column.nbytes for column in columns.values()) / len(requests)
+
+
+def print_days() -> None:
+    """The whole day, a tenth of it, and what a further request takes."""
+    # Before anything else is done here: a child's peak counts from that of its parent.
+    tenth, few = day("workload.duration_s=8640", "workload.arrivals.period_s=8640")
+    whole, many = day()
+    raw = raw_timeouts_per_s()
+    print(f"{'speccast run of a day':<60} {'wall s':>9} {'cpu s':>7} {'raw/s':>9} {'peak MB':>8}")
+    for child, count in ((tenth, few), (whole, many)):
+        name = f"{count:,} requests over a day, 2 x TP4, eagle3 K=3"
+        times = f"{child.wall_s:>9.1f} {child.cpu_s:>7.1f} {raw:>9,.0f}"
+        print(f"{name:<60} {times} {child.peak_bytes / 1e6:>8.0f}")
+    further = (whole.peak_bytes - tenth.peak_bytes) / (many - few)
+    print(f"memory of a further request: {further:.0f} bytes; its row: {row_bytes():.0f} bytes")
+
+
+def print_cases() -> None:
+    """A line a case of the engine alone."""
+    print(f"{'engine':<60} {'steps/s':>9} {'req/s':>7} {'raw/s':>9} {'wall s':>7} {'allowance':>9}")
     measure(CASES[0]._replace(text=SHORT.replace("10000", "500")))
     for case in CASES:
         before = raw_timeouts_per_s()
@@ -105,8 +173,26 @@ def main() -> None:
         allowed = (STEP_TIMEOUTS * steps + REQUEST_TIMEOUTS * requests) / raw
         print(
             f"{case.name:<60} {steps / seconds:>9,.0f} {requests / seconds:>7,.0f} {raw:>9,.0f} "
-            f"{seconds:>7.2f} {seconds / allowed:>12.0%}"
+            f"{seconds:>7.2f} {seconds / allowed:>9.0%}"
         )
+
+
+def print_sweep() -> None:
+    """The same sweep on one process and on two."""
+    raw = raw_timeouts_per_s()
+    alone_s, both_s = scaling()
+    print(
+        f"{'sweep of 1,000 points of 1,000 requests':<60} {'wall s':>9} {'raw/s':>9} {'scales':>7}"
+    )
+    print(f"{'one process':<60} {alone_s:>9.1f} {raw:>9,.0f} {1:>7.0%}")
+    print(f"{'two processes':<60} {both_s:>9.1f} {raw:>9,.0f} {alone_s / 2 / both_s:>7.0%}")
+
+
+def main() -> None:
+    """Print the days, the engine alone, and the sweep."""
+    print_days()
+    print_cases()
+    print_sweep()
 
 
 if __name__ == "__main__":

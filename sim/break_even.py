@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.analysis.metrics import finished, select
+from sim.analysis.metrics import finished, joined, select
+from sim.beside import Beside, decode_s, prefill_s
 from sim.engine.recorder import Recorder
 from sim.setup import Setup
 from sim.tables import Array, Columns
@@ -60,7 +61,7 @@ def operating_point(
     """Means over decode steps and requests; None where nothing was decoded."""
     totals = [totals for recorder in recorders for totals in recorder.totals]
     decode_s, n_s = sum(t.decode_s for t in totals), sum(t.n_s for t in totals)
-    table = {name: np.concatenate([run[name] for run in runs]) for name in _COLUMNS}
+    table = joined([{name: run[name] for name in _COLUMNS} for run in runs])
     done = select(table, finished(table))
     if not decode_s or not done["n_steps"].sum():
         return None
@@ -92,8 +93,8 @@ def _spared(setup: Setup, prompt: Array, context: Array) -> tuple[Array, Array]:
 
 def _span_s(run: Columns) -> float:
     """Time from the first arrival to the last finish of one run [s]."""
-    done = select(run, finished(run))
-    return float(done["finish_s"].max() - run["arrival_s"].min()) if len(done["finish_s"]) else 0.0
+    finish = run["finish_s"][finished(run)]
+    return float(finish.max() - run["arrival_s"].min()) if len(finish) else 0.0
 
 
 _COLUMNS = (
@@ -183,26 +184,13 @@ class _Times(NamedTuple):
 def _times(setup: Setup, n: int, width: float, at: Operating, users: float | None) -> _Times:
     exclusive = setup.rules.exclusive_prefill
     others = 1.0 if users is None else 1 - 1 / max(users, 1.0)
-    step = setup.step_time.mixed(n, n * at.context, round(n * width), n * at.context * width)
-    step = setup.rules.kv.fetch_s(step, n * at.cold)
-    prefill_s, steps = _prefill(setup, 0 if exclusive else n, width, at)
-    extra = prefill_s - steps * step * (not exclusive)
-    own, _ = _prefill(setup, 0 if exclusive else round(n * others), width, at)
+    beside = Beside(n, at.context, width, at.cold)
+    step = decode_s(setup.step_time, setup.rules, beside)
+    prefill, steps = _prefill_s(setup, beside._replace(n=0 if exclusive else n), at)
+    extra = prefill - steps * step * (not exclusive)
+    own, _ = _prefill_s(setup, beside._replace(n=0 if exclusive else round(n * others)), at)
     return _Times(step, at.met * others * extra, own)
 
 
-def _prefill(setup: Setup, n: int, width: float, at: Operating) -> tuple[float, int]:
-    """Steps that prefill one request beside ``n`` that decode [s], and how many they are."""
-    budget = setup.rules.max_num_batched_tokens
-    # A full batch leaves no room until a sequence of it has finished.
-    n = min(n, max(0, int(budget / width) - 1))
-    decoding = n, n * at.context, round(n * width), n * at.context * width
-    steps = max(1, -(-round(at.computed) // (budget - decoding[2])))
-    tokens, seconds, done = round(at.computed / steps), 0.0, at.cached
-    for index in range(steps):
-        pairs = tokens * done + tokens**2 / 2
-        done += tokens
-        last = int(index == steps - 1)
-        step = setup.step_time.mixed(*decoding, tokens, done, pairs, last)
-        seconds += setup.rules.kv.fetch_s(step, n * at.cold)
-    return seconds, steps
+def _prefill_s(setup: Setup, beside: Beside, at: Operating) -> tuple[float, int]:
+    return prefill_s(setup.step_time, setup.rules, beside, at.computed, at.cached)

@@ -27,8 +27,8 @@ from sim.progress import OnProgress, Progress
 from sim.refusals import counted
 from sim.run_tables import request_columns, timeline_columns
 from sim.scenario import dump
-from sim.scenario.build import Deployment, build
-from sim.scenario.load import Point, ScenarioFile
+from sim.scenario.build import build
+from sim.scenario.load import Point, ScenarioFile, covered
 from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import generate, request_count
@@ -113,7 +113,7 @@ def run(
     """
     kept = KeptTables(keep_steps)
     collector = Collector([kept] if tables is None else tables)
-    points = scenario_file.points[len(rows) // len(scenario_file.resolved.strategies) :]
+    points = scenario_file.points[covered(scenario_file, len(rows)) :]
     progress = Progress(on_progress, sum(_requests(point.scenario) for point in points))
     made: list[dict[int, Row]] = [dict(enumerate(rows))]
     interrupted = False
@@ -157,7 +157,8 @@ def _rows(
     replications = range(scenario.run.replications)
     workloads = [generate(scenario.workload, scenario.run.seed, r) for r in replications]
     comparison = _Comparison(point, workloads, progress)
-    for index in sorted(range(len(scenario.strategies)), key=lambda i: i != scenario.baseline):
+    baseline = scenario.baseline
+    for index in sorted(range(len(scenario.strategies)), key=lambda i: i != baseline):
         strategy = scenario.strategies[index]
         setup = prepare(deployment, strategy, workloads[0].domain_names)
         served = _serve(setup, point, workloads, progress, collector)
@@ -165,7 +166,7 @@ def _rows(
         row = {
             "strategy": strategy.name,
             "point": dict(point.values),
-            "baseline": index == scenario.baseline,
+            "baseline": None if baseline is None else index == baseline,
             "hypothetical": setup.hypothetical,
             **served.row,
             **resources.memory(setup, served.recorders),
@@ -173,8 +174,8 @@ def _rows(
             "outside": resources.beyond(setup, served.recorders, served.runs, at),
             "rejected_because": counted(recorder.log.refusals for recorder in served.recorders),
             "tau_max": strategy.depth + 1,
-            "usd_per_million_tokens": _cost(deployment, served.row["tok_per_s_per_gpu"]),
-            "acceptance_entries": _entries(strategy),
+            "usd_per_million_tokens": resources.cost(deployment, served.row["tok_per_s_per_gpu"]),
+            "acceptance_entries": acceptance_entries(strategy),
         }
         comparison.complete(row, setup, at)
         row["verdict"] = verdict(row)
@@ -182,7 +183,7 @@ def _rows(
 
 
 class _Comparison:
-    """Adds to each row what compares it with plain decoding, which comes first."""
+    """Adds to each row what compares it with plain decoding, which comes first if it runs."""
 
     def __init__(self, point: Point, workloads: list[Requests], progress: Progress) -> None:
         self._point, self._workloads, self._progress = point, workloads, progress
@@ -192,16 +193,14 @@ class _Comparison:
     def complete(self, row: dict[str, Any], setup: Setup, at: Operating | None) -> None:
         if self._baseline is None:
             self._baseline = row, setup, at
+        compared = self._point.scenario.baseline is not None
         plain_row, plain_setup, plain_at = self._baseline
+        plain_row = plain_row if compared else row
         row["speedup"] = speedup(row, plain_row, self._open_loop)
         users = self._workloads[0].users
-        row["break_even_tau"] = break_even_tau(
-            setup,
-            row["tau"],
-            at,
-            plain_setup,
-            plain_at,
-            users and users / setup.deployment.replicas,
+        each = users and users / setup.deployment.replicas
+        row["break_even_tau"] = (
+            break_even_tau(setup, row["tau"], at, plain_setup, plain_at, each) if compared else None
         )
         row["band"] = (
             self._bands(row, setup, at, plain_row) if self._point.scenario.run.band else {}
@@ -284,14 +283,7 @@ def acceptance_seed(seed: int, replication: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(replication, 0xACCE)).generate_state(1)[0])
 
 
-def _cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | None:
-    """Price of a million output tokens at the rate served [USD]; None where none is known."""
-    if not tok_per_s_per_gpu or not deployment.price_per_gpu_hour:
-        return None
-    return deployment.price_per_gpu_hour / (3600 * tok_per_s_per_gpu) * 1e6
-
-
-def _entries(strategy: Strategy) -> list[str]:
+def acceptance_entries(strategy: Strategy) -> list[str]:
     """Catalogue entries the acceptance of a strategy rests on, of all its modes and domains."""
     stated = (part.resolved_acceptance() for part in strategy.parts.values())
     return sorted({name for acceptance in stated if acceptance for name in acceptance.entries})

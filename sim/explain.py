@@ -54,7 +54,8 @@ def explain(
     domains = sample.domain_names
     setups = [prepare(deployment, strategy, domains) for strategy in scenario.strategies]
     tokens = context or round(float((sample.prompt_tokens + sample.output_tokens / 2).mean()))
-    plain = setups[scenario.baseline]
+    index = scenario.baseline
+    plain = prepare(deployment, scenario.plain, domains) if index is None else setups[index]
     asked = batch or steady_batch(plain, scenario.workload, sample, tokens)
     at = Point(min(asked, *(_largest_batch(setup, tokens) for setup in setups)), tokens)
     return {

@@ -8,6 +8,7 @@ from typing import Any
 from sim.break_even import Operating
 from sim.engine.recorder import Recorder
 from sim.outside import outside, reach_of
+from sim.scenario.build import Deployment
 from sim.setup import Setup
 from sim.tables import Columns
 
@@ -97,3 +98,10 @@ def beyond(
     """What of its steps lies outside of what kernels were measured at, as ``outside`` gives it."""
     reach = reach_of(setup, recorders, runs)
     return outside(setup, reach, *((0, 0) if at is None else _usual(setup, at)))
+
+
+def cost(deployment: Deployment, tok_per_s_per_gpu: float | None) -> float | None:
+    """Price of a million output tokens at the rate served [USD]; None where none is known."""
+    if not tok_per_s_per_gpu or not deployment.price_per_gpu_hour:
+        return None
+    return deployment.price_per_gpu_hour / (3600 * tok_per_s_per_gpu) * 1e6

@@ -79,8 +79,7 @@ def complete_points(folder: Path, scenario: ScenarioFile) -> Earlier:
     tables = tables_of(scenario)
     if not all((folder / name).is_file() for name in (*FILES, *tables)):
         return NOTHING
-    if (folder / "scenario.yaml").read_text("utf-8") != resolved_yaml(scenario.resolved):
-        raise InputError(str(folder), None, "--resume", "holds the result of another scenario")
+    require_scenario(folder, resolved_yaml(scenario.resolved))
     try:
         summary = json.loads((folder / "summary.json").read_text("utf-8"))
         made_with = json.loads((folder / "manifest.json").read_text("utf-8"))
@@ -89,13 +88,26 @@ def complete_points(folder: Path, scenario: ScenarioFile) -> Earlier:
             pq.read_metadata(folder / name)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(str(folder), None, "--resume", f"holds no result: {error}") from None
-    if not same:
-        what = "holds a result of other versions, catalogue entries or files"
-        raise InputError(str(folder), None, "--resume", what)
-    rows, points, size = summary["rows"], [], len(scenario.resolved.strategies)
-    for number, point in enumerate(scenario.points):
-        at_point = rows[number * size : (number + 1) * size]
+    require_versions(folder, same)
+    rows, points, taken = summary["rows"], [], 0
+    for point in scenario.points:
+        size = len(point.scenario.strategies)
+        at_point = rows[taken : taken + size]
         if len(at_point) < size or any(row["point"] != point.values for row in at_point):
             break
         points.append(point.values)
-    return Earlier(folder, rows[: len(points) * size], points)
+        taken += size
+    return Earlier(folder, rows[:taken], points)
+
+
+def require_scenario(folder: Path, resolved: str) -> None:
+    """Refuse a folder whose scenario.yaml is not this one."""
+    if (folder / "scenario.yaml").read_text("utf-8") != resolved:
+        raise InputError(str(folder), None, "--resume", "holds the result of another scenario")
+
+
+def require_versions(folder: Path, same: bool) -> None:
+    """Refuse a folder whose manifest is not what a result would have now."""
+    if not same:
+        what = "holds a result of other versions, catalogue entries or files"
+        raise InputError(str(folder), None, "--resume", what)

@@ -7,28 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from sim.engine.mode_log import FIELDS, ModeLog
-from sim.engine.recorder import Recorder
+from sim.engine.recorder import COUNTS, TIMES, Recorder
 from sim.engine.step_rows import StepRow
 from sim.scenario.requests import Requests
 from sim.tables import STEPS, Columns, Status
 
 _STATUS = {status.name.lower(): int(status) for status in Status}
-_TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
-_COUNTS = (
-    "replica",
-    "cached_tokens",
-    "n_steps",
-    "drafted",
-    "accepted",
-    "preemptions",
-    "attempts",
-    "discarded_tokens",
-)
 _STEP_COLUMNS = STEPS.names[STEPS.names.index("replica") :]
 
 
 def request_columns(recorder: Recorder, requests: Requests) -> Columns:
-    """The request table of one run; every column of shape (requests,)."""
+    """The request table of one run; every column of shape (requests,).
+
+    Columns share the memory of what was recorded and what was sent.
+    """
     log = recorder.log
     columns: Columns = {
         "id": np.arange(log.total),
@@ -39,8 +31,8 @@ def request_columns(recorder: Recorder, requests: Requests) -> Columns:
         "prompt_tokens": requests.prompt_tokens,
         "output_tokens": requests.output_tokens,
     }
-    columns |= {name: np.array(getattr(log, name), dtype=np.float64) for name in _TIMES}
-    return columns | {name: np.array(getattr(log, name), dtype=np.int64) for name in _COUNTS}
+    columns |= {name: np.frombuffer(getattr(log, name), dtype=np.float64) for name in TIMES}
+    return columns | {name: np.frombuffer(getattr(log, name), dtype=np.int64) for name in COUNTS}
 
 
 def step_columns(rows: Sequence[StepRow]) -> Columns:

@@ -97,8 +97,22 @@ def to_arrow(
 
 def run_names(run: RunTable) -> dict[str, str | int]:
     """What every row of its tables says of a run."""
-    point = " ".join(f"{key}={value}" for key, value in run.point.items())
+    point = " ".join(f"{key}={text_of(value)}" for key, value in run.point.items())
     return {"strategy": run.strategy, "point": point, "replication": run.replication}
+
+
+def text_of(value: Any) -> str:
+    """A varied value as a word in tables: mappings and lists in YAML's short form."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_part(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_part(part) for part in value) + "]"
+    return str(value)
+
+
+def _part(value: Any) -> str:
+    plain = {None: "null", True: "true", False: "false"}
+    return plain[value] if value is None or isinstance(value, bool) else text_of(value)
 
 
 def run_to_arrow(schema: pa.Schema, run: RunTable) -> pa.Table:
@@ -231,6 +245,7 @@ __all__ = [
     "read_runs",
     "run_names",
     "run_to_arrow",
+    "text_of",
     "to_arrow",
     "to_columns",
     "write_parquet",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from models import catalog
 from sim.scenario.template import json_schema
 
 SCHEMA = json_schema()
+TRACE = Path(__file__).parent.parent / "examples/traces/azure_llm_2023_conversation.csv.gz"
 SMALL_MODELS = ["llama-3.1-8b", "qwen3-30b-a3b", "llama-3.2-1b"]
 NAMES: dict[str, list[str]] = {
     "hardware.gpu": ["h100_sxm", "h200_sxm", "a100_80g_sxm"],
@@ -19,10 +21,12 @@ NAMES: dict[str, list[str]] = {
     "engine.name": list(catalog.names("engines")),
     "strategies.draft": ["llama-3.2-1b", "llama-68m"],
     "strategies.tree": ["medusa_63"],
+    "lengths.file": [str(TRACE)],
     "acceptance.catalog": list(catalog.names("acceptance")),
 }
 WORDS = ["chat", "sql", "a b", "é", "0", "no", "~"]
 MOST_REQUESTS = 40
+WITHOUT_LENGTHS = ("prompt_tokens", "output_tokens", "session")
 USUAL = [0, 0.3, 0.5, 1, 1.5, 2, 3, 8, 20, 60, 200]
 CHANGES: list[dict[str, Any]] = [
     *[{}] * 6,
@@ -133,7 +137,12 @@ def _mended(draw: st.DrawFn, data: dict[str, Any]) -> dict[str, Any]:
         workload.setdefault("requests", 60)
     streams = workload.get("streams", [{}])
     workload["streams"] = [
-        {**s, "share": 1 / len(streams), "name": f"s{i}", **draw(st.sampled_from(CHANGES))}
+        {
+            **{key: s[key] for key in s if "lengths" not in s or key not in WITHOUT_LENGTHS},
+            "share": 1 / len(streams),
+            "name": f"s{i}",
+            **draw(st.sampled_from(CHANGES)),
+        }
         for i, s in enumerate(streams)
     ]
     strategies = [

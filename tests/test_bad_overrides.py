@@ -73,12 +73,17 @@ def test_a_bad_override_is_named(override: str, expected: str) -> None:
         ("run.seed: [[3]]", "run.seed[0]: must be"),
         (
             "run.seed: [1, null]",
-            "run.seed[1]: must be a number, a word, true or false, got null",
+            "run.seed[1]: must be a number, a word, a mapping or a list, got null",
         ),
+        ("strategies[1]: [{kind: ngram, kk: 3}]", "strategies[1][0]: unknown key"),
+        ("run.seed: [{}, 1]", "run.seed[0]: must be an integer, got a mapping"),
         (
-            "strategies[1]: [{kind: ngram}]",
-            "strategies[1][0]: must be a number, a word, true or false, got a mapping",
+            "strategies[1]: [{kind: ngram, k: 2}, {kind: ngram, k: 2}]",
+            "strategies[1][1]: is listed twice, got a mapping",
         ),
+        ("'model.tp, run.seed': [2, 0.5]", "model.tp, run.seed[1]: must be an integer, got 0.5"),
+        ("'model.tp, run seed': [2]", "model.tp, run seed[0]: is not a dotted key"),
+        ("'run.seed, run.seed': [2]", "run.seed, run.seed: is the same key as 'run.seed'"),
         ("run.seed: {a: 1}", "run.seed: must be a list, got a mapping"),
         ("run.seed: [2, 3, 2]", "run.seed[2]: is listed twice, got 2"),
         ("model.tp: [2, 2.0]", "model.tp[1]: is listed twice, got 2"),
@@ -108,6 +113,34 @@ def test_a_bad_grid_is_named(vary: str, expected: str) -> None:
 def test_a_key_varies_once(one: str, two: str, expected: str) -> None:
     message = complaint(f"{GOOD}vary:\n  {one}: [1, 2]\n  {two}: [3, 4]\n")
     assert message == f"what-if.yaml:14: vary.{two}: {expected}, which varies too"
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [
+        ("[]", "12: vary: must have at least 1 item"),
+        ("[3]", "13: vary[0]: must be a mapping, got 3"),
+        ("[{}]", "13: vary[0]: must have at least 1 item"),
+        ("[{run.seed: 1}, {run.seed: x}]", "14: vary[1].run.seed: must be an integer, got 'x'"),
+        ("[{run.seed: 1}, {run.seed: null}]", "14: vary[1].run.seed: must be a number, a word"),
+        ("[{run.seed: 1}, {model.tp: 4}]", "14: vary[1]: lacks 'run.seed'"),
+        ("[{run.seed: 1}, {run.seed: 2, model.tp: 4}]", "13: vary[0]: lacks 'model.tp'"),
+        ("[{run.seed: 1}, {run.seed: 1}]", "14: vary[1]: is the same point as an earlier one"),
+        ("[{run.seed: 1, run: {}}]", "13: vary[0].run: overlaps 'run.seed'"),
+        ("[{rum: 1}]", "13: vary[0].rum: unknown key; did you mean 'run'?"),
+    ],
+)
+def test_a_bad_list_of_points_is_named(points: str, expected: str) -> None:
+    """One point a line."""
+    lines = points[1:-1].replace("}, {", "}\n  - {")
+    text = f"vary:\n  - {lines}\n" if lines else "vary: []\n"
+    assert complaint(GOOD + text).startswith(f"what-if.yaml:{expected}")
+
+
+def test_plain_decoding_is_listed_at_all_points_or_at_none() -> None:
+    """Put in front at some points only, it would move the strategies that keys count."""
+    text = f"{GOOD}vary:\n  strategies[0]: [{{kind: medusa}}, {{kind: autoregressive}}]\n"
+    assert complaint(text).startswith("what-if.yaml:13: vary.strategies[0][1]: lists plain")
 
 
 def test_an_error_elsewhere_names_the_point() -> None:

@@ -144,7 +144,7 @@ def test_a_config_json_reads_as_the_catalogue_entry(name: str, tmp_path: Path) -
     known = catalog.transformer(name)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(hf_config(known, dict(CONFIGS[name]))), encoding="utf-8")
-    asked = ("name", "title", "source", "top_p_default")
+    asked = ("name", "title", "repository", "source", "top_p_default")
     for path in (str(file), str(tmp_path)):
         read = catalog.transformer(path)
         assert read.model_dump(exclude=set(asked)) == known.model_dump(exclude=set(asked))

@@ -118,7 +118,7 @@ def test_each_replica_is_the_queue_of_its_own_requests():
         mine = Requests(**{name: _part(value, number) for name, value in vars(requests).items()})
         alone = serve(mine, Cost(0.0, 0.01))
         assert both.log.schedule_s[number::2] == alone.log.schedule_s
-        assert both.log.replica[number::2] == [number] * 1000
+        assert list(both.log.replica[number::2]) == [number] * 1000
 
 
 def _part(value: object, number: int) -> object:

@@ -8,7 +8,7 @@ from typing import Any
 from models.schema import weakest
 from sim.analysis import describe, grid
 from sim.analysis.report import BASIS
-from sim.analysis.verdict import FEW, best, carries, gain, number, percent, proven, shed
+from sim.analysis.verdict import FEW, best, carries, compared, gain, number, percent, proven, shed
 
 Row = Mapping[str, Any]
 Scenario = Mapping[str, Any]
@@ -63,7 +63,12 @@ def _one(rows: Sequence[Row], scenario: Scenario) -> str:
         return _nothing(rows, where)
     if chosen.get("baseline"):
         return _plain(chosen, rows, where) + _slo(chosen)
+    if not compared(chosen) and len(rows) == 1:
+        return _plain(chosen, rows, where) + _slo(chosen)
     start = f"choose {chosen['strategy']} at {where}: "
+    if not compared(chosen):
+        tpot = number(1e3 * (chosen["tpot_s"]["mean"] or 0.0))
+        return f"{start}the least time per token of those run, {tpot} ms{_slo(chosen)}"
     if chosen["speedup"] is None:
         return f"{start}it keeps up where plain decoding does not{_slo(chosen)}"
     if proven(chosen):

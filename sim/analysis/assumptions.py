@@ -9,7 +9,7 @@ from models import catalog
 from models.schema import weakest
 from sim.analysis.grid import points
 from sim.scenario.fleet import ROUTER_SIGNALS
-from sim.scenario.overrides import canonical
+from sim.scenario.vary import values_of
 
 Document = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -41,6 +41,7 @@ def assumptions(document: Document) -> list[Assumption]:
         *_profile(document),
         *_gpus(scenario),
         *_routers(scenario),
+        *_lengths(scenario),
         *_entries("model", "transformers", _named(scenario, "model", "transformer")),
         *_entries("draft model", "transformers", _drafts(scenario)),
         *_acceptance(document),
@@ -60,10 +61,18 @@ def _routers(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
         yield Assumption("router", f"{name}: {ROUTER_SIGNALS[name]}", "", known)
 
 
+def _lengths(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
+    """Traces that lengths are drawn from, with the streams that use them."""
+    for stream in scenario["workload"]["streams"]:
+        if stream.get("lengths"):
+            value = f"pairs of prompt and output drawn anew from {stream['lengths']['file']}"
+            yield Assumption(f"lengths of {stream['name']}", value, "", "stated in the scenario")
+
+
 def _named(scenario: Mapping[str, Any], block: str, key: str) -> list[str]:
     """Value of a key and those it takes in the grid."""
-    varied = {canonical(name): values for name, values in scenario.get("vary", {}).items()}
-    values = [scenario[block].get(key), *varied.get(f"{block}.{key}", [])]
+    varied = values_of(scenario.get("vary", {}), f"{block}.{key}")
+    values = [scenario[block].get(key), *varied]
     return list(dict.fromkeys(value for value in values if value is not None))
 
 

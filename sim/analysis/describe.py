@@ -10,6 +10,7 @@ from sim.analysis.verdict import number, percent
 from sim.scenario.overrides import canonical
 from sim.scenario.shapes import DAY_S
 from sim.scenario.workload import DEFAULT_REQUESTS
+from sim.tables import text_of
 
 Scenario = Mapping[str, Any]
 
@@ -51,13 +52,8 @@ def load(scenario: Scenario, trace: Mapping[str, Any] | None = None) -> str:
         return _replay(arrivals, trace or {}) + _streams_of(arrivals, streams)
     texts = [f"{_named(streams, at)}{_stream(stream)}" for at, stream in enumerate(streams)]
     sessions = [stream for stream in streams if stream.get("session")]
-    what = (
-        "req"
-        if not sessions
-        else "sessions"
-        if len(sessions) == len(streams)
-        else "req or sessions"
-    )
+    mixed = "sessions" if len(sessions) == len(streams) else "req or sessions"
+    what = mixed if sessions else "req"
     waits = "; answers delay later turns" if sessions else ""
     return f"{_arrivals(arrivals, what)}, {_amount(workload)}: {'; '.join(texts)}{waits}"
 
@@ -71,7 +67,7 @@ def _replay(arrivals: Mapping[str, Any], trace: Mapping[str, Any]) -> str:
     if not trace:
         return text
     used, span_s = trace["used"], trace["span_s"]
-    text += f": {used:,} requests over {_span(span_s)}"
+    text += f": {used:,} requests over {span(span_s)}"
     text += f", mean {number(used / span_s, 2)}/s" if span_s else ""
     text += f", ~{trace['mean_prompt_tokens']:.0f} in / ~{trace['mean_output_tokens']:.0f} out"
     for key, what in (("failures", "failure"), ("skipped", "bad line")):
@@ -99,7 +95,7 @@ def _named(streams: Sequence[Mapping[str, Any]], at: int) -> str:
     return f"{' to '.join(told)} {streams[at]['name']} "
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
     """Seconds up to two minutes, minutes up to two hours, hours up to two days, then days."""
     sizes = (("days", DAY_S), ("h", 3600), ("min", 60))
     unit, size = next(((u, size) for u, size in sizes if seconds >= 2 * size), ("s", 1))
@@ -143,7 +139,7 @@ def _failure(failure: Mapping[str, Any]) -> str:
 def _amount(workload: Mapping[str, Any]) -> str:
     """How many requests are sent, or for how long."""
     if workload.get("duration_s") is not None:
-        return f"for {_span(workload['duration_s'])}"
+        return f"for {span(workload['duration_s'])}"
     return f"{workload.get('requests') or DEFAULT_REQUESTS} requests"
 
 
@@ -164,7 +160,7 @@ def _steady(arrivals: Mapping[str, Any], unit: str) -> str:
 def _diurnal(arrivals: Mapping[str, Any], unit: str) -> str:
     spread = f" (cv {number(arrivals['cv'])})" if arrivals.get("cv", 1) != 1 else ""
     period = arrivals.get("period_s", DAY_S)
-    day = "" if period == DAY_S else f", a day of {_span(period)}"
+    day = "" if period == DAY_S else f", a day of {span(period)}"
     return (
         f"diurnal arrivals{spread}, mean {_plain(arrivals['mean_rate_per_s'])} {unit}, "
         f"peak {_plain(arrivals['peak_factor'])}x at {_clock(arrivals.get('peak_hour', 14))}, "
@@ -183,7 +179,7 @@ def _bursts(arrivals: Mapping[str, Any], unit: str) -> str:
 
 def _ramp(arrivals: Mapping[str, Any], unit: str) -> str:
     ends = f"{_plain(arrivals['from_per_s'])} to {_plain(arrivals['to_per_s'])} {unit}"
-    return f"a ramp from {ends} over {_span(arrivals['over_s'])}"
+    return f"a ramp from {ends} over {span(arrivals['over_s'])}"
 
 
 _KINDS = {"diurnal": _diurnal, "on_off": _bursts, "ramp": _ramp}
@@ -195,7 +191,10 @@ def _clock(hour: float) -> str:
 
 
 def _stream(stream: Mapping[str, Any]) -> str:
-    lengths = f"{_length(stream['prompt_tokens'])} in / {_length(stream['output_tokens'])} out"
+    if paired := stream.get("lengths"):
+        lengths = f"lengths of {PurePath(paired['file']).name}"
+    else:
+        lengths = f"{_length(stream['prompt_tokens'])} in / {_length(stream['output_tokens'])} out"
     prefix = stream.get("prefix")
     shared = f", {prefix['groups']} prefixes of {prefix['tokens']}" if prefix else ""
     session = stream.get("session")
@@ -255,8 +254,7 @@ def point(values: Mapping[str, Any]) -> str:
 
 def run(strategy: str, values: Mapping[str, Any]) -> str:
     """A strategy, and the point it runs at where there are several."""
-    where = point(values)
-    return f"{strategy} at {where}" if where else strategy
+    return " at ".join(filter(None, (strategy, point(values))))
 
 
 def _short(key: str, keys: Iterable[str]) -> str:
@@ -282,7 +280,7 @@ def _listed(values: list[str]) -> str:
 
 
 def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else text_of(value)
 
 
 def duration(seconds: float) -> str:

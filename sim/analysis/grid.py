@@ -34,9 +34,9 @@ def _carries(row: Row) -> bool:
 def load_key(rows: Sequence[Row]) -> str | None:
     """The varied key of the load, where it takes at least two numbers."""
     for key in rows[0]["point"]:
-        values = {row["point"][key] for row in rows}
+        values = [row["point"][key] for row in rows]
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-        if _unit(key) and numbers and len(values) > 1:
+        if _unit(key) and numbers and len(set(values)) > 1:
             return str(key)
     return None
 

@@ -91,7 +91,8 @@ def write_report(
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates of the pages, every value escaped."""
     made = Environment(
         loader=PackageLoader("sim.analysis"),
         autoescape=True,
@@ -104,7 +105,7 @@ def _environment() -> Environment:
 
 
 def _page(document: Document, drawn: Sequence[tuple[Picture, bytes]]) -> str:
-    template = _environment().get_template("report.html.j2")
+    template = environment().get_template("report.html.j2")
     return template.render(
         over_time=(MODES, OVER_TIME),
         light=css("light"),

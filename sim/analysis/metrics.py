@@ -6,7 +6,7 @@ float, None where it is undefined. Warm-up and the measured window come from ``s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,8 +46,20 @@ class Window(NamedTuple):
 
 
 def select(columns: Columns, rows: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Columns:
-    """The rows of a table where ``rows``, of shape (requests,), is true, or those it lists."""
+    """The rows of a table where ``rows``, of shape (requests,), is true, or those it lists.
+
+    Columns of which all rows are wanted are not copied.
+    """
+    if rows.dtype == np.bool_ and rows.all():
+        return dict(columns)
     return {name: column[rows] for name, column in columns.items()}
+
+
+def joined(tables: Sequence[Columns]) -> Columns:
+    """The rows of several tables, one after another; a single one is not copied."""
+    if len(tables) == 1:
+        return tables[0]
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def finished(columns: Columns) -> npt.NDArray[np.bool_]:
@@ -112,16 +124,16 @@ def tok_per_s(columns: Columns, window: Window) -> float | None:
     A request's tokens after the first are spread evenly between its first token and its finish,
     so requests that only overlap the window count with the part inside it.
     """
-    done = select(columns, finished(columns))
-    if window.length_s <= 0 or not len(done["finish_s"]):
+    done = finished(columns)
+    first, finish = columns["first_token_s"][done], columns["finish_s"][done]
+    if window.length_s <= 0 or not len(finish):
         return None
-    first, finish = done["first_token_s"], done["finish_s"]
     overlap = np.clip(finish, window.start_s, window.end_s) - np.clip(
         first, window.start_s, window.end_s
     )
     stretch = finish - first
     inside = np.divide(overlap, stretch, out=np.zeros_like(stretch), where=stretch > 0)
-    tokens = ((done["output_tokens"] - 1) * inside).sum() + _within(first, window).sum()
+    tokens = ((columns["output_tokens"][done] - 1) * inside).sum() + _within(first, window).sum()
     return float(tokens / window.length_s)
 
 
@@ -163,9 +175,9 @@ def acceptance_rate(columns: Columns) -> float | None:
 
 def prefix_hit_rate(columns: Columns) -> float | None:
     """Share of the prompt tokens of finished requests found in the prefix cache."""
-    done = select(columns, finished(columns))
-    prompt = int(done["prompt_tokens"].sum())
-    return int(done["cached_tokens"].sum()) / prompt if prompt else None
+    done = finished(columns)
+    prompt = int(columns["prompt_tokens"][done].sum())
+    return int(columns["cached_tokens"][done].sum()) / prompt if prompt else None
 
 
 def preemptions(columns: Columns) -> int:

@@ -12,7 +12,8 @@ from sim.analysis.kernel_notes import beyond
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.modes_report import REGRET, REGRETS, mode_lines, regret
 from sim.analysis.parts_report import part_table, worst_window
-from sim.analysis.verdict import WATCH, Row, best, number, percent, switch_off
+from sim.analysis.verdict import WATCH, Row, best, compared, number, percent, switch_off
+from sim.scenario.vary import size
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 BASIS = {
@@ -89,7 +90,7 @@ def _header(document: Mapping[str, Any], width: int) -> Iterator[Line]:
 def interruption(document: Mapping[str, Any]) -> str:
     """How much of an interrupted run is complete: strategies, or rows of a grid."""
     scenario, complete = document["scenario"], len(document["rows"])
-    grid = math.prod(len(values) for values in scenario.get("vary", {}).values())
+    grid = size(scenario.get("vary", {}))
     whole = grid * len(scenario["strategies"])
     what = "strategies" if grid == 1 else "rows"
     return f"interrupted: {complete} of {whole} {what} are complete"
@@ -254,10 +255,10 @@ def reading(rows: Sequence[Row]) -> list[str]:
         notes.append("an end marked ? saturates")
     if any(row.get("regret") for row in rows):
         notes.append(REGRET)
-    return [
-        *notes,
-        "speedup: time per token of plain decoding over the strategy's, at the same load",
-    ]
+    if any(compared(row) for row in rows):
+        what = "time per token of plain decoding over the strategy's, at the same load"
+        return [*notes, f"speedup: {what}"]
+    return [*notes, "no speedup: plain decoding was not run"]
 
 
 def bases(rows: Sequence[Row]) -> list[str]:

@@ -131,7 +131,8 @@ def _short(objective: Objective, attainment: float) -> str:
 def goodput_req_s(columns: Columns, asked: Sequence[Objective], over: Window) -> float | None:
     """Requests within their own bounds that finished within a window, a second [1/s]."""
     met, _ = within(columns, asked)
-    return metrics.req_per_s(select(columns, met), over)
+    needed = {name: columns[name] for name in ("status", "finish_s")}
+    return metrics.req_per_s(select(needed, met), over)
 
 
 def row_slo(

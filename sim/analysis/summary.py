@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from sim.analysis import metrics, steady
 from sim.analysis.lifetimes import arrival_span
 from sim.analysis.metrics import NO_LATENCY, Window
@@ -74,7 +72,7 @@ def measure(
     kept = [steady.without_warmup(run, warmup) for run in runs]
     measured = steady.window if open_loop else steady.whole_run
     over = [measured(part) for part in (kept if open_loop else runs)]
-    pooled, everything = _concatenate(kept), _concatenate(runs)
+    pooled, everything = metrics.joined(kept), metrics.joined(runs)
     asked = objectives(slo, [stream.slo_class for stream in streams])
     too_much = steady.saturated if stationary else steady.overloaded
     full = open_loop and 2 * sum(too_much(run) for run in runs) >= len(runs)
@@ -123,10 +121,6 @@ def _rates(
         "offered_req_per_s": _mean(metrics.offered_req_per_s, runs, spans) if open_loop else None,
         "served_req_per_s": _mean(metrics.req_per_s, runs, spans) if open_loop else None,
     }
-
-
-def _concatenate(tables: Sequence[Columns]) -> Columns:
-    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def _mean(

@@ -45,6 +45,8 @@ def _judgement(row: Row) -> str:
     if row.get("baseline"):
         return "baseline"
     speedup = row["speedup"]
+    if not compared(row):
+        return "not compared with plain decoding"
     if speedup is None:
         return "keeps up where plain decoding does not"
     band = row["band"].get("speedup")
@@ -57,6 +59,11 @@ def _judgement(row: Row) -> str:
     if band["hi"] < 1:
         return f"do not use at this load: {gain(row, speedup)}"
     return "undecided: the band straddles 1; measure tau on your traffic"
+
+
+def compared(row: Row) -> bool:
+    """Whether plain decoding ran beside it, or is it."""
+    return row.get("baseline", False) is not None
 
 
 def shed(row: Row) -> float:
@@ -148,7 +155,8 @@ def best(rows: Sequence[Row]) -> Row | None:
     """The row to choose among the strategies of one point; None where none carries the load.
 
     The engine must be able to run it. Rows that meet the SLO go before rows that miss it; then
-    the largest speedup wins whose band is entirely above 1, else the baseline.
+    the largest speedup wins whose band is entirely above 1, else the baseline; without a
+    baseline the shortest time per token.
     """
     usable = [row for row in rows if carries(row) and not row.get("hypothetical")]
     meeting = [row for row in usable if not row.get("slo") or row["slo"]["met"]]

@@ -81,7 +81,7 @@ class View:
         at = strategy, batch, context
         if at not in self._steps:
             scenario = self.point.scenario
-            plain = scenario.strategies[scenario.baseline]
+            plain = scenario.plain
             both = (self.strategy(strategy), *([] if plain.name == strategy else [plain]))
             alone = scenario.model_copy(update={"strategies": both})
             file = ScenarioFile(self.file.document, (Point({}, alone),), self.file.resolved)
@@ -154,8 +154,7 @@ class Look:
     @property
     def baseline(self) -> str:
         """Name of plain decoding."""
-        scenario = self.view.point.scenario
-        return scenario.strategies[scenario.baseline].name
+        return self.view.point.scenario.plain.name
 
     @property
     def batch(self) -> int:

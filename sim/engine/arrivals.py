@@ -27,13 +27,12 @@ class Arrivals:
     """
 
     def __init__(self, requests: Requests) -> None:
-        self._turns: list[int] = requests.turn.tolist()
-        self._think_s: list[float] = requests.think_s.tolist()
+        # Views whose items are Python numbers: as lists they would take several times the memory.
+        self._turns, self._think_s = requests.turn.data, requests.think_s.data
         self._closed = requests.users is not None
         (heads,) = np.nonzero(requests.turn == 0)
         known = heads[: requests.users] if self._closed else heads
-        self._heads: list[int] = heads.tolist()
-        self._times = requests.arrival_s[known].tolist()
+        self._heads, self._times = heads.data, requests.arrival_s[known].data
         self._promised = len(known)
         self._begun = self._timed = 0
         self._due: list[tuple[float, int, int | None]] = []

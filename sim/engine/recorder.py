@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,6 +17,17 @@ from sim.engine.totals import StepTotals
 from sim.histogram import LogHistogram
 
 NAN = math.nan
+TIMES = ("arrival_s", "schedule_s", "first_token_s", "finish_s")
+COUNTS = (
+    "replica",
+    "cached_tokens",
+    "n_steps",
+    "drafted",
+    "accepted",
+    "preemptions",
+    "attempts",
+    "discarded_tokens",
+)
 REPORT_REQUESTS = 500
 """Most requests between two reports of progress: some hundredths of a second."""
 
@@ -29,29 +41,29 @@ class RequestLog:
     """
 
     total: int
-    replica: list[int] = field(init=False)
+    replica: array[int] = field(init=False)
     status: list[str] = field(init=False)
-    schedule_s: list[float] = field(init=False)
-    first_token_s: list[float] = field(init=False)
-    finish_s: list[float] = field(init=False)
-    arrival_s: list[float] = field(init=False)
-    cached_tokens: list[int] = field(init=False)
-    n_steps: list[int] = field(init=False)
-    drafted: list[int] = field(init=False)
-    accepted: list[int] = field(init=False)
-    preemptions: list[int] = field(init=False)
-    attempts: list[int] = field(init=False)
-    discarded_tokens: list[int] = field(init=False)
+    schedule_s: array[float] = field(init=False)
+    first_token_s: array[float] = field(init=False)
+    finish_s: array[float] = field(init=False)
+    arrival_s: array[float] = field(init=False)
+    cached_tokens: array[int] = field(init=False)
+    n_steps: array[int] = field(init=False)
+    drafted: array[int] = field(init=False)
+    accepted: array[int] = field(init=False)
+    preemptions: array[int] = field(init=False)
+    attempts: array[int] = field(init=False)
+    discarded_tokens: array[int] = field(init=False)
     refusals: dict[str, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        n = self.total
-        self.replica, self.cached_tokens, self.n_steps = [0] * n, [0] * n, [0] * n
-        self.drafted, self.accepted, self.preemptions = [0] * n, [0] * n, [0] * n
-        self.attempts, self.discarded_tokens = [0] * n, [0] * n
-        self.status = ["unfinished"] * n
-        self.schedule_s, self.first_token_s = [NAN] * n, [NAN] * n
-        self.finish_s, self.arrival_s = [NAN] * n, [NAN] * n
+        # Arrays of numbers: lists of as many objects would take four times their memory.
+        none, nan = array("q", [0]), array("d", [NAN])
+        for name in COUNTS:
+            setattr(self, name, none * self.total)
+        for name in TIMES:
+            setattr(self, name, nan * self.total)
+        self.status = ["unfinished"] * self.total
 
     def end(self, number: int, status: str, reason: str) -> None:
         """Request ``number`` ends unserved."""

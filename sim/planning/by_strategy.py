@@ -159,7 +159,8 @@ def _row(point: Point, strategy: Strategy, asked: Asked, part: _Part) -> Json:
     return {
         "strategy": strategy.name,
         "point": dict(point.values),
-        "baseline": strategy is scenario.strategies[scenario.baseline],
+        "baseline": scenario.baseline is not None
+        and strategy is scenario.strategies[scenario.baseline],
         "hypothetical": setup.hypothetical,
         "gpus": gpus,
         "capacity": found.value,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from models.strategies import Strategy
 from sim.planning.busy_hour import HOUR, Stretch, load_of, range_of
+from sim.planning.guess import expected_load
 from sim.planning.hour import Judge, Judged
 from sim.planning.search import Root, largest
 from sim.progress import OnProgress
@@ -16,6 +17,8 @@ from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.schema import Scenario
 
 LEVEL = 0.9
+NEAR = 1.15
+"""First step of the bracket around a guess or an estimate."""
 NARROW = 1.05
 """First step of the bracket around a root already found."""
 FIRST, LATER = 9, 6
@@ -84,7 +87,7 @@ def capacity(
     scenario : Scenario
     strategy : Strategy
     guess : float, optional
-        Where to begin; default the load the scenario states.
+        Where to begin; default what a closed form expects, or else the load the scenario states.
     replications : int
         Workloads, each with a root of its own; a later one starts from the roots before.
     tolerance : float
@@ -110,13 +113,14 @@ def capacity(
     ModelError
         If the model does not fit, or arrivals have no single load.
     """
-    start = guess or load_of(scenario.workload.arrivals)
     judge = judge or Judge(scenario, strategy, stretch)
+    guess = guess or expected_load(scenario, judge.setup, stretch.window_s)
+    start, step = (guess, NEAR) if guess else (load_of(scenario.workload.arrivals), 2.0)
     search = _Search(judge, scale, tolerance, enough, _Steps(strategy.name, replications))
     search.steps.report = on_progress
     found: list[float] = []
     for replication in range(replications):
-        root = search.root(replication, start, NARROW if found else 2.0)
+        root = search.root(replication, start, NARROW if found else step)
         if root.value is None:
             return search.told(None, found)
         found.append(root.value)

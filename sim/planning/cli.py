@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,14 @@ Lead = Annotated[
     float, typer.Option("--lead", min=0.0, max=1e6, help="Load before it, not judged [s].")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
+
+PlanFile = Annotated[Path, typer.Argument(metavar="FILE", help="Plan file (YAML).")]
+Out = Annotated[
+    str | None,
+    typer.Option("--out", metavar="DIR", help="Also write plan.json, chosen.yaml, report.html."),
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=1, max=256, help="Processes that search.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Without the check over a whole day.")]
 
 
 def capacity(
@@ -71,4 +80,42 @@ def capacity(
         raise typer.Exit(stop.status)
 
 
-__all__ = ["capacity"]
+def plan(
+    file: PlanFile,
+    overrides: Overrides = [],  # noqa: B006
+    out: Out = None,
+    jobs: Jobs = 1,
+    quick: Quick = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    width: Width = None,
+) -> None:
+    """Find what to buy for a demand: the cheapest fleet within the SLO, by strategy and GPU.
+
+    Ctrl-C ends it; nothing is written then.
+    """
+    stop = interrupts.Stop()
+    with interrupts.leaving_at_once():
+        from sim import progress
+        from sim.analysis.plan_report import plan_report
+        from sim.output import to_json
+        from sim.planning import candidates, document, page
+
+        asked = candidates.load_plan(file, overrides)
+        folder = page.check_out(out, file)
+    try:
+        with interrupts.handled(stop):
+            with progress.shown(quiet) as bar:
+                found = document.planned(asked, jobs, quick, bar.update)
+            if folder is not None:
+                page.write(found, folder)
+    except KeyboardInterrupt:
+        print("interrupted: no plan", file=sys.stderr)
+        raise typer.Exit(stop.status) from None
+    told = found.document
+    write_text(to_json(told) if as_json else plan_report(told, *screen(width)))
+    if folder is not None and not quiet:
+        print(f"wrote {folder}", file=sys.stderr)
+
+
+__all__ = ["capacity", "plan"]

@@ -15,7 +15,7 @@ from sim.analysis.slo import Objective, objectives
 from sim.analysis.windows import Timeline
 from sim.break_even import operating_point
 from sim.engine.recorder import Recorder
-from sim.engine.simulate import simulate
+from sim.engine.simulate import Plan, simulate
 from sim.experiment import acceptance_seed
 from sim.planning.busy_hour import HOUR, Stretch, load_of, placed, requests_of
 from sim.planning.certain import Watch, judged_line, judged_windows
@@ -67,6 +67,10 @@ class Judged(NamedTuple):
     query_tokens: float | None = None
 
 
+def _as_it_is(plan: Plan) -> Plan:
+    return plan
+
+
 class Judge:
     """One strategy of a scenario, ready to be judged at any load.
 
@@ -77,6 +81,8 @@ class Judge:
     stretch : Stretch
     early : bool
         End a run as soon as a window is lost for certain.
+    changed : callable
+        What is simulated in place of the strategy's own plan.
 
     Raises
     ------
@@ -91,9 +97,11 @@ class Judge:
         stretch: Stretch = HOUR,
         *,
         early: bool = True,
+        changed: Callable[[Plan], Plan] = _as_it_is,
     ) -> None:
         load_of(scenario.workload.arrivals)
         self.scenario, self.stretch, self._early = scenario, stretch, early
+        self._changed = changed
         self.setup = prepare(build(scenario), strategy, scenario.workload.domain_names)
         classes = [stream.slo_class for stream in scenario.workload.streams]
         self._asked = objectives(dump.plain(scenario.slo), classes)
@@ -119,7 +127,7 @@ class Judge:
                 requests, self._asked, self.stretch.window_s, span, self._steady, self._early
             )
             recorder = simulate(
-                self.setup.plan(scale),
+                self._changed(self.setup.plan(scale)),
                 requests,
                 acceptance_seed(seed, replication),
                 on_progress=on_answers,
@@ -140,7 +148,7 @@ class Judge:
         table = request_columns(recorder, requests)
         arrived = table["arrival_s"]
         inside = select(table, (arrived >= span[0]) & (arrived < span[1]))
-        margin, limited_by, worst = _worst(inside, self._asked, self.stretch.window_s, span)
+        margin, limited_by, worst = nearest_window(inside, self._asked, self.stretch.window_s, span)
         if requests.users is None and self.scenario.stationary and steady.saturated(inside):
             margin, limited_by = np.inf, "saturated"
         at = operating_point([recorder], [table], self.setup)
@@ -188,7 +196,7 @@ def judge(
     return Judge(scenario, strategy, stretch)(load, replication=replication, scale=scale)
 
 
-def _worst(
+def nearest_window(
     table: Columns, asked: list[Objective], window_s: float, span: tuple[float, float]
 ) -> tuple[float, str | None, dict[str, Any] | None]:
     """Margin, what it is of, and the window it is in."""

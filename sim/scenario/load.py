@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import RootModel
-
-from models import catalog
 from models.schema import ModelError
 from models.strict_yaml import Document, InputError, read_yaml, show, validate
 from sim.scenario.build import build
@@ -24,9 +20,9 @@ from sim.scenario.overrides import (
     replaced,
     within,
 )
-from sim.scenario.schema import MAX_POINTS, Grid, Scenario
-
-Place = tuple[str | int, ...]
+from sim.scenario.paths import at, with_absolute_paths
+from sim.scenario.schema import Scenario
+from sim.scenario.vary import MAX_POINTS, Setting, Unfolded, Variation, unfold
 
 
 class Point(NamedTuple):
@@ -56,16 +52,18 @@ class ScenarioFile:
     resolved: Scenario
 
 
-class _Grid(RootModel[Grid]):
-    """The ``vary`` block alone: it is read before the scenario it completes."""
-
-
 class _Change(NamedTuple):
     """A value put into the data, and how to word an error it causes."""
 
     key: str
     value: Any
-    source: Override | int
+    source: Override | str
+
+
+def covered(scenario: ScenarioFile, rows: int) -> int:
+    """How many of the first points so many rows make up, one a strategy."""
+    sizes = itertools.accumulate(len(point.scenario.strategies) for point in scenario.points)
+    return sum(1 for size in sizes if size <= rows)
 
 
 def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> ScenarioFile:
@@ -88,82 +86,94 @@ def load_scenario(path: str | Path, overrides: Sequence[str] = ()) -> ScenarioFi
 
 def parse_scenario(document: Document, overrides: Sequence[str] = ()) -> ScenarioFile:
     """Expand and check a scenario already parsed; see ``load_scenario``."""
+    points: list[Point] = []
+    expansion = expand(document, overrides)
+    expansion.check(points.append)
+    return expansion.file(points)
+
+
+def expand(document: Document, overrides: Sequence[str] = (), most: int = MAX_POINTS) -> Expansion:
+    """Find out what each point of a parsed scenario sets, without making the points.
+
+    Raises
+    ------
+    InputError
+        If the document is no mapping, or an override or ``vary`` is malformed.
+    """
     if not isinstance(document.data, dict):
         raise document.error("", f"must be a mapping, got {show(document.data)}")
-    sets = [parse_override(text) for text in overrides]
-    grid = _grid(document, sets)
-    combinations = list(_combinations(grid, sets))
-    points = tuple(_point(document, changes) for changes in combinations)
-    models = [point.scenario.model for point in points]
-    if all(model.kv == "bf16" and model.kv_loss is not None for model in models):
-        raise document.error("model.kv_loss", "nothing is lost by model.kv bf16; leave it out")
-    first = points[0].scenario
-    added = len(first.strategies) - len(_changed(document, combinations[0])["strategies"])
-    vary = {_shifted(canonical(key), added): values for key, values in grid.items()}
-    return ScenarioFile(document, points, first.model_copy(update={"vary": vary}))
+    sets = tuple(parse_override(text) for text in overrides)
+    return Expansion(document, sets, unfold(document, [item.key for item in sets], most))
 
 
-def _grid(document: Document, sets: list[Override]) -> Grid:
-    """Read ``vary``; a key that is set, or lies within one that is, no longer varies."""
-    if "vary" not in document.data:
-        return {}
-    _check_values(document)
-    grid = validate(_Grid, document, ("vary",)).root
-    _check_distinct(document, grid)
-    grid = {
-        key: values
-        for key, values in grid.items()
-        if not any(within(canonical(key), canonical(item.key)) for item in sets)
-    }
-    size = math.prod(len(values) for values in grid.values())
-    if size > MAX_POINTS:
-        raise document.error("vary", f"makes more than {MAX_POINTS} points, got {size}")
-    return grid
+@dataclass(frozen=True)
+class Expansion:
+    """A scenario file before its points are made.
 
+    Attributes
+    ----------
+    document : Document
+    sets : tuple of Override
+    unfolded : Unfolded
+    """
 
-def _check_values(document: Document) -> None:
-    """Refuse what is no single value, before the schema words it by one of its types."""
-    vary = document.data["vary"]
-    for key, values in vary.items() if isinstance(vary, dict) else ():
-        for index, value in enumerate(values if isinstance(values, list) else ()):
-            if value is None or isinstance(value, (dict, list)):
-                raise document.error(
-                    f"vary.{key}[{index}]",
-                    f"must be a number, a word, true or false, got {show(value)}",
-                )
+    document: Document
+    sets: tuple[Override, ...]
+    unfolded: Unfolded
 
+    def point(self, variation: Variation) -> Point:
+        """Make one point; InputError where it is no good."""
+        document, changes = self.document, self._changes(variation)
+        try:
+            scenario = _scenario(replace(document, data=_changed(document, changes)))
+        except InputError as error:
+            raise _explained(document, changes, variation, error) from None
+        return Point({setting.name: setting.value for setting in variation}, scenario)
 
-def _check_distinct(document: Document, grid: Grid) -> None:
-    """Refuse a key that varies twice, however it is written, and a value listed twice."""
-    for (key, _), (other, _) in itertools.combinations(grid.items(), 2):
-        one, two = canonical(key), canonical(other)
-        if within(one, two) or within(two, one):
-            what = "is the same key as" if one == two else "overlaps"
-            raise document.error(f"vary.{other}", f"{what} '{key}', which varies too")
-    for key, values in grid.items():
-        for index, value in enumerate(values):
-            same = [v for v in values[:index] if v == value and type(v) is type(value)]
-            if same:
-                raise document.error(f"vary.{key}[{index}]", f"is listed twice, got {show(value)}")
+    def _changes(self, variation: Variation) -> list[_Change]:
+        varied = [_Change(key, one.value, one.place) for one in variation for key in one.keys]
+        return varied + [_Change(item.key, item.value, item) for item in self.sets]
 
+    def check(self, each: Callable[[Point], object]) -> None:
+        """Make every point, hand it over, and refuse what no single point can tell."""
+        unused = True
+        added: dict[int, Variation] = {}
+        for variation in self.unfolded.points():
+            point = self.point(variation)
+            model = point.scenario.model
+            unused &= model.kv == "bf16" and model.kv_loss is not None
+            added.setdefault(self._added(variation, point), variation)
+            each(point)
+        if unused:
+            what = "nothing is lost by model.kv bf16; leave it out"
+            raise self.document.error("model.kv_loss", what)
+        for one in next(reversed(added.values())) if len(added) > 1 else ():
+            if any(canonical(key).startswith("strategies[") for key in one.keys):
+                what = "lists plain decoding where other points do not; list it in all or in none"
+                raise self.document.error(one.place, what)
 
-def _combinations(grid: Grid, sets: list[Override]) -> Iterator[list[_Change]]:
-    """List what changes at each point: one combination of varied values, then the overrides."""
-    fixed = [_Change(item.key, item.value, item) for item in sets]
-    for chosen in itertools.product(*(enumerate(values) for values in grid.values())):
-        varied = [
-            _Change(key, value, index) for key, (index, value) in zip(grid, chosen, strict=True)
-        ]
-        yield varied + fixed
+    def _added(self, variation: Variation, point: Point) -> int:
+        """Strategies put in front of those listed."""
+        listed = _changed(self.document, self._changes(variation))["strategies"]
+        return len(point.scenario.strategies) - len(listed)
 
+    def file(self, points: Sequence[Point]) -> ScenarioFile:
+        """The scenario file with these points, which begin with the first."""
+        first = next(self.unfolded.points())
+        added = self._added(first, points[0])
 
-def _point(document: Document, changes: list[_Change]) -> Point:
-    try:
-        scenario = _scenario(replace(document, data=_changed(document, changes)))
-    except InputError as error:
-        raise _explained(document, changes, error) from None
-    values = {change.key: change.value for change in changes if isinstance(change.source, int)}
-    return Point(values, scenario)
+        def name(setting: Setting) -> str:
+            return ", ".join(_shifted(canonical(key), added) for key in setting.keys)
+
+        def value(setting: Setting, variation: Variation) -> Any:
+            if isinstance(setting.value, int | float):
+                return setting.value
+            data = _changed(self.document, self._changes(variation))
+            return at(data, locate(data, setting.keys[0]))
+
+        vary = self.unfolded.written(name, value)
+        resolved = points[0].scenario.model_copy(update={"vary": vary})
+        return ScenarioFile(self.document, tuple(points), resolved)
 
 
 def _changed(document: Document, changes: list[_Change]) -> dict[str, Any]:
@@ -174,7 +184,7 @@ def _changed(document: Document, changes: list[_Change]) -> dict[str, Any]:
             data = replaced(data, locate(data, change.key), change.value)
         except ValueError as error:
             raise _worded(document, change, change.key, str(error)) from None
-    return _with_absolute_paths(data, document.path)
+    return with_absolute_paths(data, document.path)
 
 
 def _scenario(document: Document) -> Scenario:
@@ -192,7 +202,9 @@ def _shifted(key: str, by: int) -> str:
     return re.sub(r"^strategies\[(\d+)\]", lambda m: f"strategies[{int(m[1]) + by}]", key)
 
 
-def _explained(document: Document, changes: list[_Change], error: InputError) -> InputError:
+def _explained(
+    document: Document, changes: list[_Change], variation: Variation, error: InputError
+) -> InputError:
     """Trace an error back to the override or the varied value that caused it."""
     if error.path != document.path:
         return error
@@ -202,7 +214,7 @@ def _explained(document: Document, changes: list[_Change], error: InputError) ->
     for change in reversed(changes):
         if error.key and within(canonical(change.key), error.key):
             return _worded(document, change, error.key, error.message)
-    varied = [f"{c.key} = {show(c.value)}" for c in changes if isinstance(c.source, int)]
+    varied = [f"{one.name} = {show(one.value)}" for one in variation]
     at = f" (at {', '.join(varied)})" if varied else ""
     return InputError(error.path, error.line, error.key, error.message + at)
 
@@ -210,77 +222,4 @@ def _explained(document: Document, changes: list[_Change], error: InputError) ->
 def _worded(document: Document, change: _Change, key: str, message: str) -> InputError:
     if isinstance(change.source, Override):
         return change.source.error(key, message)
-    return document.error(f"vary.{change.key}[{change.source}]", message)
-
-
-def _with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
-    """Make relative file names absolute, so that a scenario means the same anywhere."""
-    folder = Path(path).resolve().parent
-    strategies = list(_strategies(data))
-    places: list[tuple[Place, str]] = [
-        (("model", "transformer"), "transformers"),
-        (("hardware", "profile"), "profiles"),
-        *(((*strategy, "draft"), "transformers") for strategy in strategies),
-    ]
-    for place, section in places:
-        name = _at(data, place)
-        if isinstance(name, str) and _is_file(name, section):
-            data = replaced(data, place, str((folder / name).resolve()))
-    for place in _acceptance_files(data, strategies):
-        name = _at(data, place)
-        if name and "\0" not in name:
-            data = replaced(data, place, str((folder / name).resolve()))
-    for place in _traces(data):
-        name = _at(data, (*place, "file"))
-        named = isinstance(name, str) and name and "\0" not in name
-        if named and _at(data, (*place, "kind")) == "trace":
-            data = replaced(data, (*place, "file"), str((folder / name).resolve()))
-    return data
-
-
-def _traces(data: Any) -> Iterator[Place]:
-    """Where a workload may name a trace: of its arrivals, or of a stream's domains."""
-    yield ("workload", "arrivals")
-    streams = _at(data, ("workload", "streams"))
-    for index in range(len(streams)) if isinstance(streams, list) else ():
-        yield ("workload", "streams", index, "domain")
-
-
-def _strategies(data: dict[str, Any]) -> Iterator[Place]:
-    """Where strategies stand, those that others are made of included."""
-    found = data.get("strategies")
-    for index in range(len(found)) if isinstance(found, list) else ():
-        whole: Place = ("strategies", index)
-        among = _at(data, (*whole, "among"))
-        yield whole
-        yield from ((*whole, part) for part in ("primary", "fallback"))
-        yield from (
-            (*whole, "among", each)
-            for each in (range(len(among)) if isinstance(among, list) else ())
-        )
-
-
-def _acceptance_files(data: dict[str, Any], strategies: Sequence[Place]) -> Iterator[Place]:
-    """Where strategies name an acceptance file, for all domains or for one."""
-    for strategy in strategies:
-        whole = (*strategy, "acceptance")
-        domains = _at(data, (*whole, "by_domain"))
-        names = (
-            [name for name in domains if isinstance(name, str)] if isinstance(domains, dict) else []
-        )
-        for place in (whole, *((*whole, "by_domain", name) for name in names)):
-            if isinstance(_at(data, (*place, "file")), str):
-                yield (*place, "file")
-
-
-def _at(data: Any, place: Place) -> Any:
-    for part in place:
-        if isinstance(part, str) and not isinstance(data, dict):
-            return None
-        data = data.get(part) if isinstance(part, str) else data[part]
-    return data
-
-
-def _is_file(name: str, section: str) -> bool:
-    looks = "/" in name or name.endswith((".json", ".yaml", ".yml"))
-    return looks and "\0" not in name and name not in catalog.names(section)
+    return document.error(change.source, message)

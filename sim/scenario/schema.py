@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Union
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from models.kernels import Backend
 from models.kv_layout import TreeKv
@@ -14,12 +14,13 @@ from models.launches import Launches
 from models.schema import Dtype, Fraction, Frozen, KvDtype, ModelError
 from models.strategies import Strategy, strategy_types
 from models.strict_yaml import Label
-from sim.scenario.distributions import Seconds, word_or_number
+from sim.scenario.distributions import Seconds
 from sim.scenario.fleet import Failure, RouterPolicy
+from sim.scenario.run_block import Run
+from sim.scenario.vary import Vary
 from sim.scenario.workload import Workload
 
 BASELINE = "autoregressive"
-MAX_POINTS = 1000
 
 if TYPE_CHECKING:
     AnyStrategy = Strategy
@@ -34,16 +35,6 @@ Bound = Annotated[float, Field(gt=0, le=1e6)]
 Price = Annotated[float, Field(ge=0, le=1e6)]
 HostConstant = Annotated[float, Field(ge=0, le=1e12)]
 StepTokens = Annotated[int, Field(ge=1, le=10_000_000)]
-Warmup = Annotated[
-    Annotated[Literal["auto"], Tag("word")] | Annotated[float, Field(ge=0, lt=1), Tag("number")],
-    Discriminator(word_or_number),
-]
-Varied = Annotated[
-    Annotated[str, Field(max_length=1000), Tag("word")]
-    | Annotated[bool | int | float, Tag("number")],
-    Discriminator(word_or_number),
-]
-Grid = dict[str, Annotated[tuple[Varied, ...], Field(min_length=1, max_length=MAX_POINTS)]]
 
 
 class Hardware(Frozen):
@@ -220,25 +211,6 @@ class Slo(LatencyBounds):
     )
 
 
-class Run(Frozen):
-    """How it is simulated."""
-
-    seed: int = Field(default=1, ge=0, lt=2**63, description="Same seed, same numbers.")
-    replications: int = Field(
-        default=1, ge=1, le=1000, description="Independent repeats, each with its own workload."
-    )
-    warmup: Warmup = Field(
-        default="auto", description="Share of requests left out at the start, or `auto`."
-    )
-    window_s: float = Field(
-        default=300.0,
-        ge=1,
-        le=1e6,
-        description="Length of the sliding windows the worst stretch is looked for in [s].",
-    )
-    band: bool = Field(default=True, description="Also run at the low and high end of the band.")
-
-
 class Scenario(Frozen):
     """One what-if question: hardware, model, engine, workload, and the strategies compared."""
 
@@ -251,29 +223,37 @@ class Scenario(Frozen):
     strategies: tuple[AnyStrategy, ...] = Field(
         min_length=1,
         max_length=64,
-        description="Strategies compared; plain decoding is put first where none is listed.",
+        description="Strategies compared; plain decoding is put first where none is listed, unless "
+        "run.baseline is false.",
     )
     failures: tuple[Failure, ...] = Field(
         default=(), max_length=1000, description="Replicas that die, and how they come back."
     )
     slo: Slo = Field(default=Slo(), description="What the service must hold.")
     run: Run = Field(default=Run(), description="How it is simulated.")
-    vary: Grid = Field(
+    vary: Vary = Field(
         default={},
         description="Dotted keys that take each of their values in turn, all combinations: "
-        "`workload.arrivals.rate_per_s: [4, 8, 12]`.",
+        "`workload.arrivals.rate_per_s: [4, 8, 12]`; keys with commas between take the same "
+        "value. Or a list of points, each a mapping of keys to values.",
     )
 
     @field_validator("strategies")
     @classmethod
-    def _with_baseline(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
-        if all(strategy.kind != BASELINE for strategy in strategies):
-            strategies = (strategy_types()[BASELINE](kind=BASELINE), *strategies)
-        names = [strategy.name for strategy in strategies]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two strategies are called '{twice}'; tell them apart by label")
+    def _told_apart(cls, strategies: tuple[Strategy, ...]) -> tuple[Strategy, ...]:
+        if twice := _named_twice(strategies):
+            raise ValueError(twice)
         return strategies
+
+    @model_validator(mode="after")
+    def _with_baseline(self) -> Scenario:
+        if self.run.baseline and self.baseline is None:
+            strategies = (self.plain, *self.strategies)
+            if twice := _named_twice(strategies):
+                raise ModelError(twice, "strategies")
+            # Frozen from here on; until now nobody has seen it.
+            self.__dict__["strategies"] = strategies
+        return self
 
     @property
     def stationary(self) -> bool:
@@ -281,6 +261,21 @@ class Scenario(Frozen):
         return self.workload.stationary and not any(one.switches for one in self.strategies)
 
     @property
-    def baseline(self) -> int:
-        """Index of the strategy the others are compared with: the first plain decoding."""
-        return next(i for i, s in enumerate(self.strategies) if s.kind == BASELINE)
+    def baseline(self) -> int | None:
+        """Index of what the others are compared with: the first plain decoding, if there is any."""
+        return next((i for i, s in enumerate(self.strategies) if s.kind == BASELINE), None)
+
+    @property
+    def plain(self) -> Strategy:
+        """Plain decoding: the baseline, or where there is none what it would be."""
+        index = self.baseline
+        return (
+            strategy_types()[BASELINE](kind=BASELINE) if index is None else self.strategies[index]
+        )
+
+
+def _named_twice(strategies: tuple[Strategy, ...]) -> str | None:
+    """What is wrong where two have one name; None where nothing is."""
+    names = [strategy.name for strategy in strategies]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return twice and f"two strategies are called '{twice}'; tell them apart by label"

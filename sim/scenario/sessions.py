@@ -91,10 +91,14 @@ class Turns(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Turns]) -> Turns:
         """One after another."""
+        if len(parts) == 1:
+            return parts[0]
         return cls._make(map(np.concatenate, zip(*parts, strict=True)))
 
     def by_session(self) -> Turns:
         """Sessions in order, the turns of each one after another."""
+        if len(self.turn) and np.array_equal(self.session, np.arange(len(self.turn))):
+            return self
         length = np.bincount(self.session)
         order = np.empty(len(self.turn), dtype=np.int64)
         order[(np.cumsum(length) - length)[self.session] + self.turn] = np.arange(len(order))
@@ -107,8 +111,12 @@ def draw_turns(kind: Stream, stream: int, sessions: Ints, rng: Substreams) -> Tu
     Every turn has substreams of its own: longer sessions leave the turns before as they were.
     """
     n = len(sessions)
-    prompt, group, prefix_tokens = _first_prompts(kind, stream, n, rng)
-    output = kind.output_tokens.sample(rng("output_tokens", stream), n)
+    if kind.lengths is not None:
+        drawn, output = kind.lengths.sample(rng("lengths", stream), n)
+        prompt, group, prefix_tokens = _first_prompts(kind, stream, n, rng, drawn)
+    else:
+        prompt, group, prefix_tokens = _first_prompts(kind, stream, n, rng)
+        output = kind.output_tokens.sample(rng("output_tokens", stream), n)
     first = np.zeros(n, dtype=np.int64)
     start = Turns(
         sessions, first, prompt, output, np.zeros(n), group, prefix_tokens, first + stream
@@ -141,12 +149,17 @@ def _later_turns(kind: Stream, asked: Session, before: Turns, rng: Substreams) -
         yield before.take(~ended)
 
 
-def _first_prompts(kind: Stream, stream: int, n: int, rng: Substreams) -> tuple[Ints, Ints, Ints]:
-    """Prompts of first turns, their prefix group and its tokens; groups count from 1, 0 is none."""
+def _first_prompts(
+    kind: Stream, stream: int, n: int, rng: Substreams, drawn: Ints | None = None
+) -> tuple[Ints, Ints, Ints]:
+    """Prompts of first turns, their prefix group and its tokens; groups count from 1, 0 is none.
+
+    Lengths are those ``drawn`` already, if any.
+    """
     prefix, lengths = kind.prefix, rng("prompt_tokens", stream)
     if prefix is None:
         none = np.zeros(n, dtype=np.int64)
-        return kind.prompt_tokens.sample(lengths, n), none, none
+        return kind.prompt_tokens.sample(lengths, n) if drawn is None else drawn, none, none
     if prefix.order == "cycle":
         group = np.arange(n) % prefix.groups
     else:
@@ -154,7 +167,7 @@ def _first_prompts(kind: Stream, stream: int, n: int, rng: Substreams) -> tuple[
     if prefix.tokens == "all":
         tokens = kind.prompt_tokens.sample(lengths, prefix.groups)[group]
         return tokens, group + 1, tokens
-    tokens = kind.prompt_tokens.sample(lengths, n)
+    tokens = kind.prompt_tokens.sample(lengths, n) if drawn is None else drawn
     # A shorter prompt cannot contain the whole prefix; later turns need a token beside it.
     holds = tokens >= prefix.tokens + (kind.session is not None)
     return tokens, np.where(holds, group + 1, 0), np.where(holds, prefix.tokens, 0)

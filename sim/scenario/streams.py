@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from models.schema import Frozen, ModelError
 from models.strict_yaml import Label as Name
 from sim.scenario.changing_domains import ChangingDomain, Domain
 from sim.scenario.distributions import Length, Lognormal, TokenCount, word_or_number
 from sim.scenario.over_time import Share
+from sim.scenario.paired_lengths import TraceLengths
 from sim.scenario.sessions import Session
 
 PrefixTokens = Annotated[
     Annotated[Literal["all"], Tag("word")] | Annotated[TokenCount, Tag("number")],
     Discriminator(word_or_number),
 ]
+
+
+PAIRED = ("prompt_tokens", "output_tokens")
+"""Keys that `lengths` takes the place of."""
 
 
 class Prefix(Frozen):
@@ -48,6 +60,11 @@ class Stream(Frozen):
     output_tokens: Length = Field(
         default=Lognormal(mean=250, cv=0.7), description="Output length [tokens]."
     )
+    lengths: TraceLengths | None = Field(
+        default=None,
+        description="In place of both: pairs of prompt and output as rows of a trace have them, "
+        "drawn with replacement. Not for sessions.",
+    )
     prefix: Prefix | None = Field(default=None, description="Prompt tokens requests share.")
     domain: Domain = Field(
         default="general",
@@ -67,6 +84,9 @@ class Stream(Frozen):
     @model_validator(mode="after")
     def _fitting(self) -> Stream:
         session, prefix = self.session, self.prefix
+        if self.lengths is not None:
+            self._check_paired()
+            return self
         longest = self.prompt_tokens.longest
         if prefix is not None and prefix.tokens != "all" and prefix.tokens > longest:
             raise ModelError(
@@ -86,6 +106,20 @@ class Stream(Frozen):
                 "session.max_tokens",
             )
         return self
+
+    def _check_paired(self) -> None:
+        for key in (key for key in PAIRED if key in self.model_fields_set):
+            raise ModelError("comes from lengths; leave this key out", key)
+        if self.session is not None:
+            raise ModelError("draws turns of its own; leave lengths out", "session")
+        if self.prefix is not None and self.prefix.tokens == "all":
+            raise ModelError("must be a number beside lengths, got 'all'", "prefix.tokens")
+
+    @model_serializer(mode="wrap")
+    def _without_what_lengths_say(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = plain(self)
+        unused = PAIRED if self.lengths is not None else ()
+        return {key: value for key, value in data.items() if key not in unused}
 
     @property
     def domains(self) -> tuple[str, ...]:

@@ -84,6 +84,7 @@ workload:
                                   # {{tokens: all, groups: 100, order: cycle}}: prompts recur
       # session: {{turns: {{kind: lognormal, mean: 3.5, cv: 1}}, think_s: 10, think_cv: 1,
       #           max_tokens: 8192}}  # prompts grow by prompt_tokens a turn; rates count sessions
+      # lengths: {{kind: trace, file: traces/mine.csv}}  # in place of both: pairs of a trace's rows
     - name: sql
       share: 0.3
       prompt_tokens: {{kind: normal, mean: 900, sd: 100}}        # or {{kind: fixed, value: 900}}
@@ -143,10 +144,14 @@ run:
   # warmup: auto                  # or the share of requests left out at the start
   # window_s: 300                 # the worst stretch of this length is told, five minutes here
   # band: true                    # also run at the low and high end of the band
+  # baseline: true                # also run plain decoding where it is not listed
 
 # vary:                           # all combinations, one run each
 #   workload.arrivals.rate_per_s: [2, 4, 8]
 #   strategies[1].k: [2, 3, 5]
+#   strategies[2].k, strategies[3].k: [2, 4]  # several keys that take the same value
+#   hardware.gpu: [h100_sxm, a100_80g_sxm]    # or words; mappings and lists too
+# vary: [{{model.tp: 2, run.seed: 1}}, {{model.tp: 4, run.seed: 2}}]  # or these points only
 """
 
 

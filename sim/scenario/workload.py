@@ -146,6 +146,7 @@ _PURPOSES = (
     "users",
     "domains",
     "regimes",
+    "lengths",
 )
 
 

@@ -26,6 +26,7 @@ def check_workload(workload: Workload) -> None:
         With the dotted key at fault.
     """
     _check_changes(workload)
+    _check_lengths(workload)
     arrivals, turns = workload.arrivals, workload.mean_turns
     if isinstance(arrivals, Trace):
         from sim.scenario.trace.replay import check_replay
@@ -51,6 +52,22 @@ def check_workload(workload: Workload) -> None:
                 "workload.duration_s",
             )
     _check_sessions(workload)
+
+
+def _check_lengths(workload: Workload) -> None:
+    """Read the traces lengths come from; refuse prefixes longer than all of their prompts."""
+    for index, stream in enumerate(workload.streams):
+        if stream.lengths is None:
+            continue
+        where = f"workload.streams[{index}]"
+        with blame(f"{where}.lengths.file"):
+            longest = int(stream.lengths.pairs().prompt_tokens.max())
+        prefix = stream.prefix
+        if prefix is not None and prefix.tokens != "all" and prefix.tokens > longest:
+            raise ModelError(
+                f"no prompt holds it: the longest are {longest} tokens, got {prefix.tokens}",
+                f"{where}.prefix.tokens",
+            )
 
 
 def _check_changes(workload: Workload) -> None:

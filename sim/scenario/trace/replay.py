@@ -22,7 +22,7 @@ from sim.scenario.trace.reading import TraceFile, read_trace
 from sim.scenario.trace.schema import Trace
 from sim.scenario.workload import MAX_REQUESTS, Workload
 
-FROM_TRACE = ("prompt_tokens", "output_tokens", "prefix", "session")
+FROM_TRACE = ("prompt_tokens", "output_tokens", "lengths", "prefix", "session")
 NAMES_SHOWN = 12
 
 _PURPOSES = ("thinning", "copies", "streams", "domains", "regimes")

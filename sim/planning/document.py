@@ -1,0 +1,186 @@
+"""From a plan file to the plan document: every strategy on every GPU, the choice, and its check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from models.residuals import LEVEL
+from sim.planning.answer import Answer, answer
+from sim.planning.candidates import Candidate, PlanFile
+from sim.planning.check import check
+from sim.planning.costs import pareto, rank
+from sim.planning.inputs import inputs
+from sim.planning.jobs import each
+from sim.planning.scenario import day
+from sim.planning.schema import Plan
+from sim.progress import OnProgress
+from sim.scenario.dump import plain
+from sim.scenario.schema import Scenario
+
+Json = dict[str, Any]
+
+PARTS = 1000
+"""What one strategy on one GPU, or the check, counts in the progress."""
+
+
+class Planned(NamedTuple):
+    """What ``speccast plan`` found: the document, and the plan chosen as a scenario."""
+
+    document: Json
+    chosen: Scenario | None
+
+
+def search(
+    file: PlanFile,
+    prune: bool = True,
+    jobs: int = 1,
+    on_done: Callable[[int], None] | None = None,
+) -> list[Answer]:
+    """Find the cheapest fleet of every strategy on every GPU.
+
+    Parameters
+    ----------
+    file : PlanFile
+    prune : bool
+        False: no candidate is left out by its estimate, nor tried only as far as it would be
+        cheaper.
+    jobs : int
+        Processes; the answers are the same however many.
+    on_done : callable, optional
+        Called with how many strategies and GPUs are done.
+    """
+    groups = list(grouped(file.candidates).values())
+    return each(partial(_answer, file.plan, prune), groups, jobs, on_done)
+
+
+def grouped(candidates: Sequence[Candidate]) -> dict[tuple[str, str], list[Candidate]]:
+    """Candidates by strategy and GPU, in the order they come."""
+    groups: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in candidates:
+        groups.setdefault((candidate.group, candidate.gpu), []).append(candidate)
+    return groups
+
+
+def _answer(plan: Plan, prune: bool, candidates: list[Candidate]) -> Answer:
+    return answer(plan, candidates, prune)
+
+
+def planned(
+    file: PlanFile, jobs: int = 1, quick: bool = False, on_progress: OnProgress | None = None
+) -> Planned:
+    """Search, choose and check; of plans that cost the same the one with most headroom is first.
+
+    Parameters
+    ----------
+    file : PlanFile
+    jobs : int
+        Processes.
+    quick : bool
+        Leave the check over a whole day out.
+    on_progress : callable, optional
+        Called with (what is done, done, in all); it may raise KeyboardInterrupt.
+    """
+    total = len(grouped(file.candidates)) + (not quick)
+    tell = on_progress or (lambda label, done, of: None)
+    answers = search(
+        file, jobs=jobs, on_done=lambda done: tell("searching", PARTS * done, PARTS * total)
+    )
+    found = [one for one in answers if one.plan is not None]
+    costs = rank([_plan(one) for one in found])
+    order = sorted(range(len(found)), key=lambda at: (costs[at], -_plan(found[at])["headroom"], at))
+    found = [found[at] for at in order]
+    plans = [_plan(one) for one in found]
+    for row, front in zip(plans, pareto(plans), strict=True):
+        row["pareto"] = front
+    chosen = next((at for at, row in enumerate(plans) if not row["hypothetical"]), None)
+    document = {
+        **_asked(file),
+        "counts": _counts(file, answers),
+        "plans": plans,
+        "impossible": _impossible(file, answers),
+        "chosen": chosen,
+        "check": None,
+        "tornado": [] if chosen is None else found[chosen].tornado,
+        "inputs": inputs(file.plan, found),
+        "search": [row for one in answers for row in one.search],
+    }
+    if chosen is None:
+        return Planned(document, None)
+    scenario = _scenario(file.plan, found[chosen])
+    if not quick:
+        at = PARTS * (total - 1)
+        document["check"] = check(
+            file.plan,
+            scenario,
+            lambda done, of: tell("a full day", at + PARTS * done // max(of, 1), PARTS * total),
+        )
+    return Planned(document, scenario)
+
+
+def _plan(one: Answer) -> Json:
+    assert one.plan is not None
+    return one.plan
+
+
+def _scenario(plan: Plan, one: Answer) -> Scenario:
+    assert one.candidate is not None
+    made = day(plan, one.candidate.scenario, _plan(one)["replicas"])
+    price = plan.prices.get(one.candidate.gpu)
+    changed = {"gpu": one.candidate.gpu, "price_per_gpu_hour": price}
+    return made.model_copy(update={"hardware": made.hardware.model_copy(update=changed)})
+
+
+def _asked(file: PlanFile) -> Json:
+    """What was asked, as the document tells it."""
+    plan, demand = file.plan, file.plan.demand
+    return {
+        "question": file.document.comment or None,
+        "demand": {
+            "requests_per_day": demand.requests_per_day,
+            "peak_factor": demand.peak_factor,
+            "peak_hour": demand.peak_hour,
+            "mean_req_s": demand.mean_req_s,
+            "peak_req_s": demand.peak_req_s,
+            "uncertainty": demand.uncertainty,
+        },
+        "slo": plain(plan.slo),
+        "model": plain(plan.model),
+        "engine": plan.engine.name,
+        "seed": plan.run.seed,
+        "window_s": plan.run.window_s,
+        "hour_s": plan.run.hour_s,
+        "level": LEVEL,
+        "confidence": plan.confidence,
+    }
+
+
+def _counts(file: PlanFile, answers: Sequence[Answer]) -> Json:
+    def total(key: str) -> int:
+        return sum(one.counts.get(key, 0) for one in answers)
+
+    return {
+        "candidates": file.asked,
+        "estimated_out": total("left_out"),
+        "searched": total("searched"),
+        "simulations": total("simulations"),
+        "requests": total("requests"),
+    }
+
+
+def _impossible(file: PlanFile, answers: Sequence[Answer]) -> list[Json]:
+    """Candidates nobody can run, and strategies that hold the demand on no fleet of a GPU."""
+    rows = [
+        {"strategy": one.strategy, "gpu": one.gpu, "why": one.why, "candidates": one.candidates}
+        for one in file.impossible
+    ]
+    groups = grouped(file.candidates)
+    for (strategy, gpu), one in zip(groups, answers, strict=True):
+        if one.plan is None:
+            counted: Mapping[str, Any] = {"candidates": len(groups[strategy, gpu])}
+            rows.append({"strategy": strategy, "gpu": gpu, "why": one.why, **counted})
+    return rows
+
+
+__all__ = ["Planned", "grouped", "planned", "search"]

@@ -1,0 +1,1 @@
+"""Sweeps: many points of one scenario, over processes or a cluster, into one flat table."""

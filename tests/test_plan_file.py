@@ -1,0 +1,104 @@
+"""Plan files: what is refused, and which candidates a file lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.strict_yaml import InputError
+from tests.plans import SMALL, edited, settings, small
+
+
+@pytest.mark.parametrize(
+    ("blocks", "where", "what"),
+    [
+        ({"demand": "{requests_per_day: 0, peak_factor: 2}"}, "demand.requests_per_day", "1"),
+        ({"demand": "{requests_per_day: 5, peak_faktor: 2}"}, "demand.peak_faktor", "did you mean"),
+        ({"slo": "{attainment: 0.9}"}, "slo", "at least one bound"),
+        ({"model": "{transformer: llama-3.1-8b, replicas: 2}"}, "model.replicas", "leave it out"),
+        ({"hardware": "{gpu: l40z}"}, "hardware.gpu", "did you mean 'l40s'"),
+        ({"hardware": "{gpu: l40s, gpus: 4}"}, "hardware.gpus", "leave it out"),
+        ({"hardware": "{}"}, "hardware.gpu", "is missing"),
+        ({"prices": "{h100: 2}"}, "prices.h100", "is unknown"),
+        ({"search": "{workload.sampling: [greedy]}"}, "search.workload.sampling", "begin with"),
+        ({"search": "{model.replicas: [1, 2]}"}, "search.model.replicas", "no key to search"),
+        ({"search": "{model.tp: [1, 2, 1]}"}, "search.model.tp[2]", "listed twice"),
+        ({"search": "{model.tp: [1, two]}"}, "search.model.tp[1]", "integer"),
+        ({"search": "{'strategies[2].k': [1]}"}, "search.strategies[2].k", "strategies[1]"),
+        ({"search": "{'strategies[1].q': [1]}"}, "search.strategies[1].q[0]", "unknown key"),
+        ({"search": "{hardware.gpu: [l40s, h100]}"}, "search.hardware.gpu[1]", "is unknown"),
+        ({"search": "{model.tp: []}"}, "search.model.tp", "at least 1"),
+        ({"failure": "some"}, "failure", "none"),
+        ({"run": "{window_s: 600, hour_s: 300}"}, "run.hour_s", "at least run.window_s"),
+        (
+            {"workload": "{arrivals: {kind: poisson}, streams: [{}]}"},
+            "workload.arrivals",
+            "unknown",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_key(
+    blocks: dict[str, str], where: str, what: str
+) -> None:
+    text = edited(_without("workload", SMALL) if "workload" in blocks else SMALL, **blocks)
+    with pytest.raises(InputError) as error:
+        small(text=text)
+    assert error.value.key == where
+    assert what in error.value.message
+    assert error.value.line == len(text.splitlines())
+
+
+def _without(block: str, text: str) -> str:
+    """The text without a block of several lines."""
+    before, _, rest = text.partition(f"{block}:\n")
+    lines = rest.splitlines()
+    kept = next(i for i, line in enumerate(lines) if not line.startswith(" "))
+    return before + "\n".join(lines[kept:]) + "\n"
+
+
+def test_candidates_are_the_product_of_the_keys_that_concern_a_strategy() -> None:
+    file = small(search="{model.tp: [1, 2], 'strategies[1].k': [2, 4]}")
+    assert settings(file) == [
+        ("autoregressive", {"model.tp": 1}),
+        ("autoregressive", {"model.tp": 2}),
+        *(("eagle3 K=3", {"model.tp": tp, "strategies[1].k": k}) for tp in (1, 2) for k in (2, 4)),
+    ]
+    assert [candidate.strategy.name for candidate in file.candidates][-2:] == [
+        "eagle3 K=2",
+        "eagle3 K=4",
+    ]
+    assert {candidate.scenario.model.tp for candidate in file.candidates} == {1, 2}
+
+
+def test_what_cannot_run_is_told_with_its_reason_and_the_rest_goes_on() -> None:
+    file = small(
+        search="{model.tp: [1, 3], model.weights: [bf16, fp8], hardware.gpu: [a100_80g_sxm, l40s]}"
+    )
+    assert any("fp8" in one.why and one.gpu == "a100_80g_sxm" for one in file.impossible)
+    assert all(candidate.scenario.model.tp == 1 for candidate in file.candidates)
+    assert file.asked == 2 * 2 * 2 * 2
+    assert sum(one.candidates for one in file.impossible) + len(file.candidates) == file.asked
+
+
+def test_a_plan_no_candidate_of_which_can_run_is_refused() -> None:
+    with pytest.raises(InputError, match=r"plan.yaml:\d+: search: no candidate can run"):
+        small(search="{model.tp: [3, 5]}")
+
+
+def test_a_searched_key_that_is_set_is_no_longer_searched() -> None:
+    file = small("model.tp=2", "demand.peak_factor=4", search="{model.tp: [1, 4]}")
+    assert [found for _, found in settings(file)] == [{}, {}]
+    assert {candidate.scenario.model.tp for candidate in file.candidates} == {2}
+    assert file.plan.demand.peak_factor == 4
+
+
+def test_a_search_itself_cannot_be_set() -> None:
+    with pytest.raises(InputError, match="set the searched key itself"):
+        small("search.model={}")
+
+
+def test_the_demand_becomes_a_diurnal_day() -> None:
+    file = small()
+    arrivals = file.candidates[0].scenario.workload.arrivals.model_dump()
+    assert arrivals["mean_rate_per_s"] == pytest.approx(240_000 / 86_400)
+    assert file.plan.demand.peak_req_s == pytest.approx(2 * 240_000 / 86_400)
+    assert (arrivals["peak_factor"], arrivals["peak_hour"]) == (2, 14)

@@ -1,0 +1,103 @@
+"""The search of a plan: fewest replicas, pruning, and workers."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from sim.planning.cheapest import cheapest
+from sim.planning.document import grouped, search
+from sim.planning.fleets import Fleets, smallest
+from sim.planning.jobs import each
+from sim.planning.schema import Kill
+from tests.plans import PLAIN, small
+
+SEARCH = "{model.tp: [1, 2], model.weights: [bf16, fp8], 'strategies[1].k': [2, 4]}"
+
+
+@pytest.mark.parametrize("guess", [1, 2, 7, 8, 13, 40])
+def test_the_smallest_that_passes_is_found_from_any_guess(guess: int) -> None:
+    for edge in (1, 2, 7, 8, 9, 39, 40):
+        asked: list[int] = []
+
+        def passes(n: int, edge: int = edge, asked: list[int] = asked) -> bool:
+            asked.append(n)
+            return n >= edge
+
+        assert smallest(passes, guess, 1, 40) == edge
+        assert len(asked) <= 14
+        assert set(asked) <= set(range(1, 41))
+        assert edge == 1 or edge - 1 in asked
+
+
+def test_nothing_passes() -> None:
+    assert smallest(lambda n: False, 3, 1, 40) is None
+
+
+@pytest.fixture(scope="module")
+def fleets() -> tuple[Fleets, int]:
+    """Plain decoding, and the fewest replicas that hold the demand."""
+    file = small(text=PLAIN)
+    made = Fleets(file.plan, file.candidates[0])
+    fewest = made.fewest(8, 40)
+    assert fewest is not None
+    return made, fewest
+
+
+def test_one_replica_fewer_fails_the_same_judge(fleets: tuple[Fleets, int]) -> None:
+    made, fewest = fleets
+    again = Fleets(made.plan, made.candidate)
+    assert fewest > 2
+    assert again.judged(fewest).met
+    assert not again.judged(fewest - 1).met
+
+
+def test_a_killed_replica_must_be_made_up_for(fleets: tuple[Fleets, int]) -> None:
+    assert isinstance(fleets[0].plan.failure, Kill)
+    all_up = small(text=PLAIN, failure="none")
+    fewest = Fleets(all_up.plan, all_up.candidates[0]).fewest(8, 40)
+    assert fewest is not None
+    assert fewest < fleets[1]
+
+
+def test_the_largest_peak_is_held_and_not_much_more(fleets: tuple[Fleets, int]) -> None:
+    made, fewest = fleets
+    share = made.largest_peak(fewest) / made.plan.demand.peak_req_s
+    assert share >= 1
+    assert made.judged(fewest, made.rate * share).met
+    assert not made.judged(fewest, made.rate * share * 1.07).met
+
+
+def test_pruning_finds_what_a_full_search_finds_with_fewer_fleets() -> None:
+    file = small("demand.requests_per_day=100000", search=SEARCH)
+    for candidates in grouped(file.candidates).values():
+        pruned, full = (cheapest(file.plan, tuple(candidates), prune) for prune in (True, False))
+        assert pruned.best is not None
+        assert full.best is not None
+        assert pruned.best.gpus == full.best.gpus
+        assert pruned.best.ranked.candidate == full.best.ranked.candidate
+        assert len(full.searched) == len(candidates)
+        assert pruned.simulations < full.simulations
+
+
+def test_workers_change_nothing() -> None:
+    quick = ("run.window_s=30", "run.hour_s=30", "run.lead_s=5", "demand.requests_per_day=60000")
+    twice = "[{kind: autoregressive, label: one}, {kind: autoregressive, label: two}]"
+    file = small(*quick, text=PLAIN.replace("\n  - {kind: autoregressive}", f" {twice}"))
+    found = search(file, jobs=2)
+    assert found == search(file, jobs=1)
+    assert [answer.plan and answer.plan["strategy"] for answer in found] == ["one", "two"]
+
+
+def test_results_of_workers_come_in_the_order_of_the_things() -> None:
+    done: list[int] = []
+    assert each(time.sleep, [0.3, 0.0], 2, done.append) == [None, None]
+    assert done == [0, 1, 2]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_error_in_a_worker_is_raised_here(jobs: int) -> None:
+    with pytest.raises(ValueError, match="math domain"):
+        each(math.log, [1.0, 0.0], jobs)
