@@ -12,13 +12,16 @@ import typer
 from models.strict_yaml import load_yaml
 from sim import experiment
 from sim.cli import app, main
+from sim.planning.candidates import load_plan
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import load_scenario, parse_scenario
 from sim.scenario.template import commented_scenario
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+EVERY = sorted(FOLDER.glob("*.yaml"))
+PLANS = [path for path in EVERY if path.stem.startswith("plan_")]
+EXAMPLES = [path for path in EVERY if path not in PLANS]
 SHORT = ("run.band=false", "run.replications=1")
 REQUESTS = 60
 
@@ -39,7 +42,7 @@ def test_there_are_examples():
     assert FOLDER / "llama70b_strategies.yaml" in EXAMPLES
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+@pytest.mark.parametrize("path", EVERY, ids=name)
 def test_the_first_line_is_the_question(path):
     first = path.read_text("utf-8").splitlines()[0]
     assert re.fullmatch(r"# [A-Z].*\?", first)
@@ -47,7 +50,7 @@ def test_the_first_line_is_the_question(path):
 
 
 def test_no_question_is_asked_twice():
-    questions = [path.read_text("utf-8").splitlines()[0] for path in EXAMPLES]
+    questions = [path.read_text("utf-8").splitlines()[0] for path in EVERY]
     assert len(set(questions)) == len(questions)
 
 
@@ -74,6 +77,14 @@ def test_its_resolved_form_loads_to_the_same(path):
     again = parse_scenario(load_yaml(resolved_yaml(scenario.resolved), "resolved"))
     assert [point.values for point in again.points] == [p.values for p in scenario.points]
     assert [point.scenario for point in again.points] == [p.scenario for p in scenario.points]
+
+
+@pytest.mark.parametrize("path", PLANS, ids=name)
+def test_a_plan_lists_candidates_of_every_strategy(path):
+    file = load_plan(path)
+    groups = {candidate.group for candidate in file.candidates}
+    assert groups == {strategy.name for strategy in file.plan.strategies}
+    assert len(file.candidates) >= 100
 
 
 def test_hypothetical_rows_are_marked_in_the_demo():

@@ -8,10 +8,10 @@ from typing import Any
 
 from models.residuals import LEVEL
 from sim.planning.candidates import Candidate
-from sim.planning.cheapest import Cheapest, Searched, cheapest, down_s
+from sim.planning.cheapest import Cheapest, cheapest, down_s
 from sim.planning.costs import costs, per_million, price_per_gpu_hour
 from sim.planning.errors import Error, demand_error
-from sim.planning.fleets import Fleets, spare_replicas
+from sim.planning.fleets import spare_replicas
 from sim.planning.launch import launch_line
 from sim.planning.replica import Replica, measured
 from sim.planning.schema import Kill, Plan
@@ -67,16 +67,13 @@ def answer(plan: Plan, candidates: Sequence[Candidate], prune: bool = True) -> A
         "simulations": found.simulations,
         "requests": found.requests,
     }
-    if found.best is None or found.fleets is None or found.best.replicas is None:
+    if found.best is None or found.best.replicas is None:
         return Answer(None, None, [], _search(plan, found, None), found.why, counts)
-    made = _Made(plan, found.best, found.fleets, found.best.replicas)
+    made = _Made(plan, found)
     row = made.row()
-    fleets, replica = found.fleets, made.replica
-    counts["simulations"] = found.simulations - made.before[0] + fleets.simulations
-    counts["requests"] = found.requests - made.before[1] + fleets.requests
-    if replica is not None:
-        counts["simulations"] += replica.simulations
-        counts["requests"] += replica.requests
+    for run in made.runs:
+        counts["simulations"] += run[0]
+        counts["requests"] += run[1]
     return Answer(
         row,
         found.best.ranked.candidate,
@@ -91,22 +88,25 @@ def answer(plan: Plan, candidates: Sequence[Candidate], prune: bool = True) -> A
 class _Made:
     """One plan in the making."""
 
-    def __init__(self, plan: Plan, best: Searched, fleets: Fleets, replicas: int) -> None:
-        self.plan, self.fleets, self.replicas = plan, fleets, replicas
+    def __init__(self, plan: Plan, found: Cheapest) -> None:
+        best, fleets, stand_in = found.best, found.fleets, found.stand_in
+        assert best and best.replicas and fleets and stand_in
+        self.plan, self.fleets, self.replicas = plan, fleets, best.replicas
         self.candidate, self.setup = best.ranked.candidate, best.ranked.setup
-        self.before = fleets.simulations, fleets.requests
-        tp = self.candidate.scenario.model.tp
+        before = stand_in.simulations, stand_in.requests
+        held = stand_in.largest_peak(self.replicas)
+        peak = (stand_in.simulations - before[0], stand_in.requests - before[1])
         spare = spare_replicas(plan, down_s(plan, self.setup))
         least = 2 if isinstance(plan.failure, Kill) else 1
-        held = fleets.largest_peak(replicas)
-        self.rule = Rule(replicas, tp, spare, held, plan.demand.peak_req_s, least)
+        tp = self.candidate.scenario.model.tp
+        self.rule = Rule(self.replicas, tp, spare, held, plan.demand.peak_req_s, least)
         self.traffic = Traffic.of(self.candidate.scenario.workload, plan.run.seed)
-        each = held / max(replicas - spare, 1)
+        self.each_req_s = held / max(self.replicas - spare, 1)
         self.to_peak = plan.demand.peak_req_s / fleets.rate
-        self.each_req_s = each
-        self.replica: Replica | None = measured(
-            plan, self.candidate, self.setup, each / self.to_peak
-        )
+        guess = self.each_req_s / self.to_peak
+        self.replica: Replica | None = measured(plan, self.candidate, self.setup, guess)
+        alone = self.replica
+        self.runs = [peak] if alone is None else [peak, (alone.simulations, alone.requests)]
         self.errors = self._errors()
 
     def _errors(self) -> list[Error]:

@@ -52,6 +52,15 @@ class Candidate(NamedTuple):
         """What it decodes with."""
         return self.scenario.strategies[-1]
 
+    @property
+    def stand_in(self) -> Candidate:
+        """The same with the strategy that sequences start in, where they switch."""
+        if not self.strategy.switches:
+            return self
+        start = self.strategy.modes[getattr(self.strategy, "start", 0)]
+        scenario = self.scenario.model_copy(update={"strategies": (start,)})
+        return self._replace(scenario=scenario)
+
 
 class Impossible(NamedTuple):
     """Candidates that nobody can run, and why; ``candidates`` counts those of one reason."""

@@ -3,6 +3,9 @@
 A fleet that would not be cheaper than the best found is never simulated: candidates are tried in
 the order of the fewest GPUs a slightly optimistic estimate leaves them, and each only with as many
 replicas as would make it cheaper.
+
+Of a strategy whose sequences switch, whose engine is slow to simulate, the strategy they start in
+is searched in its place; the fewest replicas of the best are then looked for with the switches.
 """
 
 from __future__ import annotations
@@ -59,8 +62,9 @@ class Cheapest:
     ----------
     best : Searched or None
         The cheapest; None where no candidate holds the demand.
-    fleets : Fleets or None
-        Its fleets, those judged kept.
+    fleets, stand_in : Fleets or None
+        Its fleets, those judged kept, and those searched in their place; the same where no
+        sequences switch.
     searched : tuple of Searched
         In the order simulated.
     left_out : int
@@ -72,6 +76,7 @@ class Cheapest:
 
     best: Searched | None
     fleets: Fleets | None
+    stand_in: Fleets | None
     searched: tuple[Searched, ...]
     left_out: int
     why: str
@@ -101,7 +106,7 @@ def cheapest(plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True) 
             if one.at_best >= best.gpus:
                 continue
             most = (best.gpus - 1) // one.candidate.scenario.model.tp
-        fleets = Fleets(plan, one.candidate)
+        fleets = Fleets(plan, one.candidate.stand_in)
         most = min(most, _enough(one))
         found = Searched(one, fleets.fewest(one.expected, most))
         searched.append(found)
@@ -112,7 +117,15 @@ def cheapest(plan: Plan, candidates: tuple[Candidate, ...], prune: bool = True) 
         elif best is None or best.gpus is None or found.gpus < best.gpus:
             best, kept = found, fleets
     left_out = len(candidates) - len(searched)
-    return Cheapest(best, kept, tuple(searched), left_out, why, simulations, requests)
+    stand_in = kept
+    if best is not None and best.replicas is not None and best.ranked.candidate.strategy.switches:
+        kept = Fleets(plan, best.ranked.candidate)
+        replicas = kept.fewest(best.replicas, _enough(best.ranked))
+        simulations, requests = simulations + kept.simulations, requests + kept.requests
+        searched[searched.index(best)] = best = best._replace(replicas=replicas)
+        if replicas is None:
+            best, why = None, "no fleet holds the SLO with its switches"
+    return Cheapest(best, kept, stand_in, tuple(searched), left_out, why, simulations, requests)
 
 
 def _enough(one: Ranked) -> int:
@@ -145,10 +158,11 @@ def _ranked(plan: Plan, candidate: Candidate, setup: Setup, traffic: Traffic) ->
     peak, tp = plan.demand.peak_req_s, candidate.scenario.model.tp
     spare = spare_replicas(plan, down_s(plan, setup))
     least = 2 if isinstance(plan.failure, Kill) else 1
+    of = setup if not candidate.strategy.switches else setup_of(candidate.stand_in)
     found, expected = None, 1
     for _ in range(2):
         found = estimate(
-            setup, traffic, plan.slo, window_s=plan.run.window_s, replicas=max(expected - spare, 1)
+            of, traffic, plan.slo, window_s=plan.run.window_s, replicas=max(expected - spare, 1)
         )
         if found is None:
             return None

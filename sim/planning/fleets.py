@@ -18,8 +18,8 @@ TOLERANCE = 0.03
 STEP = 1.06
 """First step from a guess, which is a fleet that just holds the demand."""
 
-SWITCHING_LEAD, SWITCHING_WINDOWS = 0.4, 2
-"""Windows of lead and of the stretch judged for strategies that switch."""
+SWITCHING_LEAD = 0.2
+"""Lead in windows of strategies that switch."""
 
 BARELY_DOWN = 0.2
 """Share of a window from which a replica that is down must be made up for by the others."""
@@ -84,16 +84,15 @@ class Fleets:
 
 
 def stretch_of(plan: Plan, candidate: Candidate) -> Stretch:
-    """The busiest hour as the plan file has it, shorter for strategies whose sequences switch.
+    """The busiest hour as the plan file has it; the window around the failure where they switch.
 
-    Their engine is simulated tens of times more slowly, so of them only the windows around the
-    failure are.
+    An engine whose sequences switch is simulated tens of times more slowly than another.
     """
     run = plan.run
     if not candidate.strategy.switches:
         return Stretch(run.lead_s, run.hour_s, run.window_s)
     lead_s = min(run.lead_s, SWITCHING_LEAD * run.window_s)
-    return Stretch(lead_s, min(run.hour_s, SWITCHING_WINDOWS * run.window_s), run.window_s)
+    return Stretch(lead_s, run.window_s, run.window_s)
 
 
 def smallest(passes: Callable[[int], bool], guess: int, least: int, most: int) -> int | None:

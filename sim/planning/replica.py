@@ -93,14 +93,12 @@ class _Search:
     """Searches of one replica on common random numbers."""
 
     def __init__(self, plan: Plan, candidate: Candidate, guess: float) -> None:
-        strategy = candidate.strategy
-        if strategy.switches:
-            strategy = strategy.modes[getattr(strategy, "start", 0)]
-        whole = stretch_of(plan, candidate)
+        stand_in = candidate.stand_in
+        whole = stretch_of(plan, stand_in)
         length_s = min(whole.length_s, WINDOWS * whole.window_s)
         self._stretch = Stretch(min(whole.lead_s, whole.window_s), length_s, whole.window_s)
-        changed = {"strategies": (strategy,)}
-        self._scenario: Scenario = candidate.scenario.model_copy(update=changed)
+        self._scenario: Scenario = stand_in.scenario
+        strategy = stand_in.strategy
         self._strategy, self._guess = strategy, guess
         self._judge = Judge(self._scenario, strategy, self._stretch)
         self.simulations = self.requests = 0
