@@ -151,7 +151,7 @@ def test_a_run_that_ends_early_has_the_answer_of_the_whole_run(case: str) -> Non
     overrides, load = CASES[case]
     early, whole = judge_of(*overrides), judge_of(*overrides, early=False)
     answers = []
-    for factor in (0.5, 1.2, 2.0):
+    for factor in (0.5, 1.0, 1.3, 2.0):
         at = float(round(load * factor))
         soon, late = early(at), whole(at)
         answers.append(soon.met)
