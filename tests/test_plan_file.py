@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from models.strict_yaml import InputError
-from tests.plans import SMALL, edited, settings, small
+from tests.plans import PLAIN, SMALL, edited, settings, small
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,16 @@ def test_the_demand_becomes_a_diurnal_day() -> None:
     assert arrivals["mean_rate_per_s"] == pytest.approx(240_000 / 86_400)
     assert file.plan.demand.peak_req_s == pytest.approx(2 * 240_000 / 86_400)
     assert (arrivals["peak_factor"], arrivals["peak_hour"]) == (2, 14)
+
+
+def test_where_sequences_switch_the_strategy_they_start_in_stands_in() -> None:
+    drafts = "{kind: eagle3, k: 3, acceptance: {alpha: 0.7}}"
+    gate = f"{{kind: adaptive, hypothetical: true, primary: {drafts}}}"
+    dynamic = f"{{kind: dynamic_k, hypothetical: true, primary: {drafts}}}"
+    file = small(text=PLAIN.replace("{kind: autoregressive}", f"{gate}\n  - {dynamic}"))
+    stand_ins = [candidate.stand_in for candidate in file.candidates]
+    assert [one.strategy.kind for one in stand_ins] == ["eagle3", "eagle3"]
+    assert [one.strategy.drafted for one in stand_ins] == [3, 3]
+    assert [one.group for one in stand_ins] == [one.group for one in file.candidates]
+    plain = small(text=PLAIN).candidates[0]
+    assert plain.stand_in is plain
