@@ -12,7 +12,7 @@ EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
 RECORD    := tests/measured/decoding
 CALIBRATE := $(EXTRAS_BIN)/python -m sim calibrate
 
-.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page audit clean
+.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page audit adaptive-page planning-page notebooks clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -64,6 +64,13 @@ audit: $(VENV)/.installed  ## docs/audit.md and its pictures: published claims a
 
 adaptive-page: $(VENV)/.installed  ## tables and pictures of docs/adaptive.md, from two examples
 	PYTHONPATH=. $(BIN)/python tests/adaptive_page.py
+
+planning-page: $(VENV)/.installed  ## docs/planning.md and its pictures: a plan, a check of it over a day
+	$(BIN)/speccast plan examples/plan_600k_per_day.yaml --jobs 2 --out build/plan
+	PYTHONPATH=. $(BIN)/python tests/planning_page.py build/plan
+
+notebooks: $(EXTRAS)/.installed  ## execute the notebooks; rendered copies go to docs/notebooks
+	PYTHONPATH=. $(EXTRAS_BIN)/python tests/notebook_pages.py
 
 screenshots: $(VENV)/.installed-browser  ## pictures of the report for docs/images
 	$(BIN)/python tests/screenshots.py
