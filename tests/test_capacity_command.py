@@ -64,7 +64,7 @@ class Roots:
     def search(self, **how: Any) -> Capacity:
         strategy = self.scenario.strategies[0]
         asked: Any = self
-        how = {"replications": len(self.roots), **how}
+        how = {"replications": len(self.roots), "guess": 10.0, **how}
         return capacity(self.scenario, strategy, judge=asked, **how)
 
 

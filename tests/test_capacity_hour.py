@@ -13,7 +13,7 @@ from models.schema import ModelError
 from models.strict_yaml import load_yaml
 from sim.analysis import metrics
 from sim.engine.simulate import simulate
-from sim.planning import hour
+from sim.planning import certain, hour
 from sim.planning.busy_hour import Stretch, placed
 from sim.planning.hour import Judge, Judged, judge, quantile
 from sim.scenario.load import parse_scenario
@@ -172,6 +172,16 @@ def test_overload_is_seen_long_before_the_run_is_over() -> None:
     assert (soon.met, soon.margin, soon.stopped) == (False, math.inf, True)
     assert soon.limited_by in ("ttft_s p95", "tpot_s p90", "e2e_s p99", "attainment")
     assert soon.simulated < 0.25 * late.simulated
+
+
+@pytest.mark.parametrize("q", [0.5, 0.9, 0.95, 0.99])
+def test_a_quantile_is_lost_with_just_as_many_misses_as_no_other_answer_can_mend(q: float) -> None:
+    """The others at once, and the misses hardly late."""
+    for held in range(1, 300):
+        needed = int(certain.too_many(np.array([held]), q)[0])
+        for misses in (needed - 1, needed):
+            values = np.append(np.zeros(held - misses), np.full(misses, 1.0))
+            assert (np.quantile(values, q) == 1.0) == (misses == needed), (held, misses)
 
 
 def test_a_watched_run_is_the_run() -> None:

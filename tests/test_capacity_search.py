@@ -25,7 +25,7 @@ class Passes:
         return load <= self.root
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.floats(1e-2, 1e4),
     st.floats(1e-3, 1e5),
@@ -43,7 +43,7 @@ def test_the_root_is_bracketed_within_the_tolerance(
     assert {found.value, found.failed} <= set(passes.asked)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 9000), st.integers(1, 9000), st.sampled_from([1e-9, 0.02]))
 def test_users_are_whole_and_the_next_one_fails(root: int, guess: int, tolerance: float) -> None:
     passes = Passes(root)
@@ -71,7 +71,7 @@ def test_the_range_ends_the_search(guess: float) -> None:
     assert largest(lambda load: True, guess, least=3, most=3) == Root(3, 1, None)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False), st.floats(1e-3, 1e5), st.booleans())
 def test_chance_never_makes_it_go_on_for_ever(random, guess: float, whole: bool) -> None:
     """Any answers at all: it ends soon, with a load that passed below one that failed."""

@@ -46,7 +46,7 @@ def searched(
     cost: Cost,
     guess: float,
     tokens: int = 1,
-    replications: int = 6,
+    replications: int = 5,
     **rules: Any,
 ) -> Capacity:
     scenario = parse_scenario(load_yaml(TEXT % (tokens, bound_s), "x.yaml")).points[0].scenario

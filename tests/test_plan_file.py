@@ -6,7 +6,7 @@ import pytest
 
 from models.strict_yaml import InputError
 from sim.planning.scenario import day
-from tests.plans import SMALL, edited, settings, small
+from tests.plans import PLAIN, SMALL, edited, settings, small
 
 
 @pytest.mark.parametrize(
@@ -117,3 +117,16 @@ def test_a_replica_is_killed_at_the_peak_even_where_that_is_midnight(
 def test_a_demand_too_small_to_judge_by_is_refused_at_its_own_key() -> None:
     with pytest.raises(InputError, match=r"demand\.requests_per_day: makes 0\.\d+ requests in"):
         small("demand.requests_per_day=1")
+
+
+def test_where_sequences_switch_the_strategy_they_start_in_stands_in() -> None:
+    drafts = "{kind: eagle3, k: 3, acceptance: {alpha: 0.7}}"
+    gate = f"{{kind: adaptive, hypothetical: true, primary: {drafts}}}"
+    dynamic = f"{{kind: dynamic_k, hypothetical: true, primary: {drafts}}}"
+    file = small(text=PLAIN.replace("{kind: autoregressive}", f"{gate}\n  - {dynamic}"))
+    stand_ins = [candidate.stand_in for candidate in file.candidates]
+    assert [one.strategy.kind for one in stand_ins] == ["eagle3", "eagle3"]
+    assert [one.strategy.drafted for one in stand_ins] == [3, 3]
+    assert [one.group for one in stand_ins] == [one.group for one in file.candidates]
+    plain = small(text=PLAIN).candidates[0]
+    assert plain.stand_in is plain
