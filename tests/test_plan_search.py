@@ -7,11 +7,13 @@ import time
 
 import pytest
 
-from sim.planning.cheapest import cheapest
+from sim.planning.cheapest import cheapest, rank, setup_of
 from sim.planning.document import grouped, search
+from sim.planning.estimate import estimate
 from sim.planning.fleets import Fleets, smallest
 from sim.planning.jobs import each
 from sim.planning.schema import Kill
+from sim.planning.traffic import Traffic, mean_output_tokens
 from tests.plans import PLAIN, small
 
 SEARCH = "{model.tp: [1, 2], model.weights: [bf16, fp8], 'strategies[1].k': [2, 4]}"
@@ -82,6 +84,23 @@ def test_pruning_finds_what_a_full_search_finds_with_fewer_fleets() -> None:
         assert pruned.simulations < full.simulations
 
 
+def test_a_candidate_at_the_edge_of_a_bound_is_left_to_the_simulation() -> None:
+    def ranked(ttft_s: float) -> int:
+        file = small(text=PLAIN, slo=f"{{ttft_s: {{p95: {ttft_s}}}, attainment: 0.5}}")
+        return len(rank(file.plan, file.candidates)[0])
+
+    def estimated(ttft_s: float) -> bool:
+        file = small(text=PLAIN, slo=f"{{ttft_s: {{p95: {ttft_s}}}, attainment: 0.5}}")
+        traffic = Traffic.of(file.candidates[0].scenario.workload, file.plan.run.seed)
+        return estimate(setup_of(file.candidates[0]), traffic, file.plan.slo) is not None
+
+    low, high = 0.01, 1.0
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if estimated(middle) else (middle, high)
+    assert (ranked(0.96 * low), ranked(0.8 * low)) == (1, 0)
+
+
 def test_workers_change_nothing() -> None:
     quick = ("run.window_s=30", "run.hour_s=30", "run.lead_s=5", "demand.requests_per_day=60000")
     twice = "[{kind: autoregressive, label: one}, {kind: autoregressive, label: two}]"
@@ -101,3 +120,11 @@ def test_results_of_workers_come_in_the_order_of_the_things() -> None:
 def test_an_error_in_a_worker_is_raised_here(jobs: int) -> None:
     with pytest.raises(ValueError, match="math domain"):
         each(math.log, [1.0, 0.0], jobs)
+
+
+def test_costs_are_shared_by_the_mean_output_of_more_than_a_sample() -> None:
+    workload = small(text=PLAIN).candidates[0].scenario.workload
+    means = [mean_output_tokens(workload, seed) for seed in range(4)]
+    sampled = [float(Traffic.of(workload, seed).output_tokens.mean()) for seed in range(4)]
+    assert max(means) < 1.01 * min(means)
+    assert max(sampled) > 1.01 * min(sampled)
