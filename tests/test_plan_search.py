@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -128,3 +133,37 @@ def test_costs_are_shared_by_the_mean_output_of_more_than_a_sample() -> None:
     sampled = [float(Traffic.of(workload, seed).output_tokens.mean()) for seed in range(4)]
     assert max(means) < 1.01 * min(means)
     assert max(sampled) > 1.01 * min(sampled)
+
+
+def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    text = (
+        "import os, sys\n"
+        "from sim.planning.jobs import each\n"
+        "if __name__ == '__main__':\n"
+        f"    asked = [f'echo $PPID > {tmp_path}/{{n}}; sleep 3' for n in range(2)]\n"
+        "    each(os.system, asked, 2)\n"
+    )
+    script = tmp_path / "main.py"
+    script.write_text(text)
+    with subprocess.Popen(
+        [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": "."}
+    ) as it:
+        files = [tmp_path / str(n) for n in range(2)]
+        wait_for(lambda: all(file.exists() and file.read_text() for file in files))
+        it.kill()
+    workers = [Path("/proc") / file.read_text().strip() for file in files]
+    wait_for(lambda: not any(running(worker) for worker in workers))
+
+
+def running(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], bool], most_s: float = 30.0) -> None:
+    end_s = time.monotonic() + most_s
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.05)

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from sim.planning.bounds import changed
 from sim.planning.candidates import Candidate
 from sim.planning.estimate import OPTIMISM, Estimate, estimate
 from sim.planning.fleets import MOST_REPLICAS, Fleets, replicas_for, spare_replicas
 from sim.planning.schema import Kill, Plan
 from sim.planning.traffic import Traffic
 from sim.scenario.build import build
-from sim.scenario.schema import Bounds, LatencyBounds, Slo
 from sim.setup import Setup, prepare
-
-Part = TypeVar("Part", bound=LatencyBounds)
 
 EDGE = 1.1
 """What bounds are loosened by for a candidate that the estimate would rule out altogether.
@@ -170,30 +168,17 @@ def _ranked(plan: Plan, candidate: Candidate, setup: Setup, traffic: Traffic) ->
     spare = spare_replicas(plan, down_s(plan, setup))
     least = 2 if isinstance(plan.failure, Kill) else 1
     of = setup if not candidate.strategy.switches else setup_of(candidate.stand_in)
+    loose = changed(plan.slo, lambda metric, bound_s: EDGE * bound_s)
     found, expected = None, 1
     for _ in range(2):
         at = partial(estimate, window_s=plan.run.window_s, replicas=max(expected - spare, 1))
-        found = at(of, traffic, plan.slo) or at(of, traffic, loosened(plan.slo, EDGE))
+        found = at(of, traffic, plan.slo) or at(of, traffic, loose)
         if found is None:
             return None
         expected = max(replicas_for(peak, found.rate_req_s, spare), least)
     assert found is not None
     at_best = max(replicas_for(peak, found.rate_req_s * OPTIMISM, spare), least) * tp
     return Ranked(candidate, setup, found, expected, at_best)
-
-
-def loosened(slo: Slo, by: float) -> Slo:
-    """The same service levels with every latency bound, those of classes too, times a factor."""
-    classes = {name: _loosened(part, by) for name, part in slo.classes.items()}
-    return _loosened(slo, by).model_copy(update={"classes": classes})
-
-
-def _loosened(part: Part, by: float) -> Part:
-    bounds = {}
-    for metric in part.stated:
-        stated = getattr(part, metric).model_dump(exclude_none=True)
-        bounds[metric] = Bounds.model_construct(**{name: by * s for name, s in stated.items()})
-    return part.model_copy(update=bounds)
 
 
 def setup_of(candidate: Candidate) -> Setup:
