@@ -16,7 +16,7 @@ from models.acceptance_file import AcceptanceFile, dump, read
 from models.schema import ModelError
 from models.strict_yaml import InputError
 from sim import experiment
-from sim.band import _measured_elsewhere
+from sim.band import measured_elsewhere
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import load_scenario
 
@@ -193,8 +193,8 @@ def test_contradictory_statements_of_a_file_are_refused(block, message):
 
 def test_figures_of_another_target_are_less_certain(tmp_path):
     block = Acceptance(file=str(written(tmp_path)), entry="draft")
-    assert not _measured_elsewhere(block, "llama-3.1-8b")
-    assert _measured_elsewhere(block, "qwen3-32b")
+    assert not measured_elsewhere(block, "llama-3.1-8b")
+    assert measured_elsewhere(block, "qwen3-32b")
 
 
 # Whole runs
