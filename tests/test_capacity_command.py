@@ -236,6 +236,10 @@ def main_exits(arguments: list[str], status: int | None) -> None:
         (["--set", "workload.arrivals={kind: ramp, from_per_s: 1, to_per_s: 2, over_s: 9}"],
          "workload.arrivals.kind: no single load to search for"),
         (["--set", "model.tp=3"], "model.tp"),
+        (["--set", "workload.arrivals={kind: closed_loop, users: 2}", "--set", "slo={}"],
+         "slo: nothing limits this load"),
+        (["--set", "workload.arrivals={kind: diurnal, mean_rate_per_s: 1, peak_factor: 2}",
+          "--set", "slo={}"], "slo: nothing limits this load"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(

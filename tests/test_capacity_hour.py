@@ -306,7 +306,8 @@ def test_refused_requests_are_later_than_any_bound() -> None:
 
 def test_without_bounds_the_load_must_not_saturate() -> None:
     one = judge_of("slo={attainment: 0.9}", stretch=Stretch(10.0, 120.0, 20.0))
-    assert one(16.0).met
+    held = one(16.0)
+    assert (held.met, held.limited_by) == (True, "saturated")
     full = one(80.0)
     assert (full.met, full.limited_by) == (False, "saturated")
 

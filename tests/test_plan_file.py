@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from models.strict_yaml import InputError
+from sim.planning.scenario import day
 from tests.plans import PLAIN, SMALL, edited, settings, small
 
 
@@ -102,6 +103,20 @@ def test_the_demand_becomes_a_diurnal_day() -> None:
     assert arrivals["mean_rate_per_s"] == pytest.approx(240_000 / 86_400)
     assert file.plan.demand.peak_req_s == pytest.approx(2 * 240_000 / 86_400)
     assert (arrivals["peak_factor"], arrivals["peak_hour"]) == (2, 14)
+
+
+@pytest.mark.parametrize(("hour", "killed_s"), [(0, 1800), (14, 50_400), (23.9, 84_600)])
+def test_a_replica_is_killed_at_the_peak_even_where_that_is_midnight(
+    hour: float, killed_s: float
+) -> None:
+    file = small(f"demand.peak_hour={hour}")
+    made = day(file.plan, file.candidates[0].scenario, 2)
+    assert [failure.at_s for failure in made.failures] == [killed_s]
+
+
+def test_a_demand_too_small_to_judge_by_is_refused_at_its_own_key() -> None:
+    with pytest.raises(InputError, match=r"demand\.requests_per_day: makes 0\.\d+ requests in"):
+        small("demand.requests_per_day=1")
 
 
 def test_where_sequences_switch_the_strategy_they_start_in_stands_in() -> None:

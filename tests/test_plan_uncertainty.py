@@ -10,10 +10,16 @@ import pytest
 from scipy import stats
 
 from sim.band import Z
+from sim.planning.bounds import changed
+from sim.planning.capacity import Capacity
+from sim.planning.cheapest import setup_of
 from sim.planning.costs import costs, pareto
 from sim.planning.errors import Error
-from sim.planning.uncertainty import Curve, Curves, Rule, outlook, tornado
-from tests.plans import small
+from sim.planning.hour import Judge
+from sim.planning.replica import _Search
+from sim.planning.uncertainty import LEAST_SHARE, Curve, Curves, Rule, outlook, tornado
+from sim.scenario.schema import Bounds, Scenario, Slo
+from tests.plans import PLAIN, small
 
 RULE = Rule(replicas=11, tp=1, spare=1, held_req_s=100.0, peak_req_s=100.0, least=2)
 STEEP = -1.5
@@ -107,3 +113,33 @@ def test_the_front_leaves_out_what_another_plan_beats() -> None:
     rows = [row(10, 0.02, 0.1), row(12, 0.01, 0.1), row(12, 0.02, 0.1), row(12, 0.02, 0.5)]
     assert pareto(rows) == [True, True, False, True]
     assert pareto([row(None, 0.02, 0.1), row(1, 0.01, 0.2)]) == [False, True]
+
+
+def test_bounds_of_classes_change_with_the_others() -> None:
+    bounds = {"ttft_s": {"p95": 0.5}, "tpot_s": {"p95": 0.02}}
+    slo = Slo.model_validate({**bounds, "classes": {"chat": bounds}})
+    later = changed(slo, lambda metric, bound_s: bound_s + 0.1 * (metric == "ttft_s"))
+    for part in (later, later.classes["chat"]):
+        assert part.ttft_s == Bounds(p95=0.6)
+        assert part.tpot_s == Bounds(p95=0.02)
+
+
+class Lost:
+    """Finds no load where the bounds are tighter, and the same one where they are not."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.bound_s = scenario.slo.ttft_s.p95
+
+    def __call__(self, guess: float, judge: Judge) -> Capacity:
+        tight = judge.scenario.slo.ttft_s.p95 < self.bound_s
+        value = None if tight else guess
+        return Capacity(value, None, None, 0.9, (), None, 1)
+
+
+def test_a_request_time_that_leaves_no_capacity_is_no_error_of_zero() -> None:
+    file = small(text=PLAIN)
+    search = _Search(file.plan, file.candidates[0], 1.0)
+    search.at = Lost(file.candidates[0].scenario)  # type: ignore[method-assign, assignment]
+    error = search.request_error(setup_of(file.candidates[0]), 1.0)
+    assert error is not None
+    assert (error.lo, error.hi) == (LEAST_SHARE, 1.0)

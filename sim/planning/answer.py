@@ -15,7 +15,7 @@ from sim.planning.fleets import fewest_replicas, spare_replicas
 from sim.planning.launch import launch_line
 from sim.planning.replica import Replica, measured
 from sim.planning.schema import Plan
-from sim.planning.traffic import Traffic
+from sim.planning.traffic import mean_output_tokens
 from sim.planning.uncertainty import Outlook, Rule, outlook, tornado
 
 Json = dict[str, Any]
@@ -104,7 +104,6 @@ class _Made:
         least = fewest_replicas(plan)
         tp = self.candidate.scenario.model.tp
         self.rule = Rule(self.replicas, tp, spare, held, plan.demand.peak_req_s, least)
-        self.traffic = Traffic.of(self.candidate.scenario.workload, plan.run.seed)
         self.each_req_s = held / max(self.replicas - spare, 1)
         self.to_peak = plan.demand.peak_req_s / fleets.rate
         guess = self.each_req_s / self.to_peak
@@ -138,7 +137,7 @@ class _Made:
         plan, candidate, rule = self.plan, self.candidate, self.rule
         judged, seen = self.fleets.worst(self.replicas), self.outlook()
         gpus = self.replicas * rule.tp
-        output = float(self.traffic.output_tokens.mean())
+        output = mean_output_tokens(candidate.scenario.workload, plan.run.seed)
         kept = ("ttft_s_p95", "tpot_s_p95", "e2e_s_p95", "attainment")
         return {
             "strategy": candidate.strategy.name,

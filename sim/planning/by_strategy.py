@@ -11,9 +11,9 @@ from models.strict_yaml import InputError
 from sim.analysis import describe
 from sim.band import Scale, step_scale
 from sim.document import document_of
-from sim.planning.busy_hour import HOUR, Stretch, load_of, unit_of
+from sim.planning.busy_hour import HOUR, Stretch, unit_of
 from sim.planning.capacity import Capacity, capacity
-from sim.planning.hour import Judge
+from sim.planning.hour import Judge, require_limit
 from sim.progress import OnProgress
 from sim.scenario.load import Point, ScenarioFile
 from sim.scenario.schema import Scenario
@@ -54,7 +54,7 @@ def check(file: ScenarioFile, asked: Asked) -> None:
     InputError
         If no strategy has a name asked for.
     ModelError
-        If the arrivals of a point have no single load.
+        If the arrivals of a point have no single load, or nothing limits it.
     """
     names = [strategy.name for strategy in file.resolved.strategies]
     for name in asked.only:
@@ -63,7 +63,7 @@ def check(file: ScenarioFile, asked: Asked) -> None:
             message = f"no strategy '{name}'; there are {known}"
             raise InputError(file.document.path, None, "--only", message)
     for point in file.points:
-        load_of(point.scenario.workload.arrivals)
+        require_limit(point.scenario)
 
 
 def capacities(file: ScenarioFile, asked: Asked, on_progress: OnProgress | None = None) -> Json:

@@ -11,8 +11,10 @@ is searched in its place; the fewest replicas of the best are then looked for wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
+from sim.planning.bounds import changed
 from sim.planning.candidates import Candidate
 from sim.planning.estimate import OPTIMISM, Estimate, estimate
 from sim.planning.fleets import (
@@ -26,6 +28,13 @@ from sim.planning.schema import Kill, Plan
 from sim.planning.traffic import Traffic
 from sim.scenario.build import build
 from sim.setup import Setup, prepare
+
+EDGE = 1.1
+"""What bounds are loosened by for a candidate that the estimate would rule out altogether.
+
+Of idle replicas it puts the p95 of TPOT within 1.3 % of the simulated one and that of TTFT up to
+7 % above it (Llama-3.1-70B on two and four H100; plain decoding, EAGLE-3 and n-grams).
+"""
 
 
 class Ranked(NamedTuple):
@@ -169,11 +178,11 @@ def _ranked(plan: Plan, candidate: Candidate, setup: Setup, traffic: Traffic) ->
     spare = spare_replicas(plan, down_s(plan, setup))
     least = fewest_replicas(plan)
     of = setup if not candidate.strategy.switches else setup_of(candidate.stand_in)
+    loose = changed(plan.slo, lambda metric, bound_s: EDGE * bound_s)
     found, expected = None, 1
     for _ in range(2):
-        found = estimate(
-            of, traffic, plan.slo, window_s=plan.run.window_s, replicas=max(expected - spare, 1)
-        )
+        at = partial(estimate, window_s=plan.run.window_s, replicas=max(expected - spare, 1))
+        found = at(of, traffic, plan.slo) or at(of, traffic, loose)
         if found is None:
             return None
         expected = max(replicas_for(peak, found.rate_req_s, spare), least)

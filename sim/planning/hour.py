@@ -21,6 +21,7 @@ from sim.planning.busy_hour import HOUR, Stretch, load_of, placed, requests_of
 from sim.planning.certain import Watch, judged_line, judged_windows
 from sim.run_tables import request_columns
 from sim.scenario import dump
+from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.build import build
 from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
@@ -46,7 +47,7 @@ class Judged(NamedTuple):
         Largest of a quantile over its bound, and of misses over those the attainment allows, over
         all windows; infinite where it saturates or a window was lost before the end.
     limited_by : str or None
-        What is nearest to its bound, or over it most; None without bounds.
+        What is nearest to its bound, or over it most; without bounds nothing but saturation is.
     worst : dict or None
         The window in which that was: ``start_s`` (since the run's start), ``ttft_s_p95``,
         ``tpot_s_p95``, ``e2e_s_p95``, ``attainment``, ``requests``. None where the run ended early.
@@ -99,12 +100,11 @@ class Judge:
         early: bool = True,
         changed: Callable[[Plan], Plan] = _as_it_is,
     ) -> None:
-        load_of(scenario.workload.arrivals)
+        require_limit(scenario)
         self.scenario, self.stretch, self._early = scenario, stretch, early
         self._changed = changed
         self.setup = prepare(build(scenario), strategy, scenario.workload.domain_names)
-        classes = [stream.slo_class for stream in scenario.workload.streams]
-        self._asked = objectives(dump.plain(scenario.slo), classes)
+        self._asked = _asked(scenario)
         fleet = self.setup.fleet()
         self._steady = not fleet.outages and not fleet.client.deadlines
 
@@ -191,9 +191,28 @@ def judge(
     Raises
     ------
     ModelError
-        If the model does not fit, or arrivals have no single load.
+        If the model does not fit, arrivals have no single load, or nothing limits it.
     """
     return Judge(scenario, strategy, stretch)(load, replication=replication, scale=scale)
+
+
+def require_limit(scenario: Scenario) -> None:
+    """Refuse a scenario that any load would do for, or whose arrivals have no single one.
+
+    Raises
+    ------
+    ModelError
+        Without bounds only traffic that settles ends a search: it saturates, nothing else does.
+    """
+    load_of(scenario.workload.arrivals)
+    settles = scenario.stationary and not isinstance(scenario.workload.arrivals, ClosedLoop)
+    if not _asked(scenario) and not settles:
+        raise ModelError("nothing limits this load: needs a bound, as in slo.tpot_s.p95", "slo")
+
+
+def _asked(scenario: Scenario) -> list[Objective]:
+    classes = [stream.slo_class for stream in scenario.workload.streams]
+    return objectives(dump.plain(scenario.slo), classes)
 
 
 def nearest_window(
@@ -202,7 +221,7 @@ def nearest_window(
     """Margin, what it is of, and the window it is in."""
     if not len(table["id"]):
         raise ModelError("no request arrives in the stretch that is judged", "workload.arrivals")
-    nearest: tuple[float, str | None, Timeline, int] | None = None
+    nearest: tuple[float, str, Timeline, int] | None = None
     for objective in asked:
         mine = select(table, objective.rows(table))
         if not len(mine["id"]):
@@ -214,7 +233,7 @@ def nearest_window(
     if nearest is None:
         line = judged_line(table, [], window_s, span)
         waits = [line.p95("ttft_s", int(window)) or 0.0 for window in judged_windows(line)]
-        nearest = 0.0, None, line, int(judged_windows(line)[int(np.argmax(waits))])
+        nearest = 0.0, "saturated", line, int(judged_windows(line)[int(np.argmax(waits))])
     margin, what, line, window = nearest
     # Of all requests, not only of the class that is nearest to its bound.
     told = Timeline(table, asked, line.window_s, span).entry(window)
@@ -265,4 +284,4 @@ def quantile(values: Floats, q: float) -> float:
     return found if found < SURELY_S else np.inf
 
 
-__all__ = ["Judge", "Judged", "Stretch", "judge", "quantile"]
+__all__ = ["Judge", "Judged", "Stretch", "judge", "quantile", "require_limit"]

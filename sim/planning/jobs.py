@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
@@ -45,7 +47,7 @@ def each(
         return results
     found: dict[int, R] = {}
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(jobs, len(things)), context, _ignore_interrupts)
+    pool = ProcessPoolExecutor(min(jobs, len(things)), context, _start)
     try:
         futures = {pool.submit(function, thing): at for at, thing in enumerate(things)}
         for future in as_completed(futures):
@@ -60,6 +62,19 @@ def each(
     return [found[at] for at in range(len(things))]
 
 
-def _ignore_interrupts() -> None:
+def _start() -> None:
     """Ctrl-C reaches all processes of a terminal; the first alone answers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone, even if it was killed."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

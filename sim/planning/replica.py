@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sim.band import Scale, Z, step_scale
 from sim.engine.simulate import Plan as Simulated
+from sim.planning.bounds import changed
 from sim.planning.busy_hour import Stretch, range_of
 from sim.planning.candidates import Candidate
 from sim.planning.capacity import Capacity, capacity
@@ -16,7 +17,7 @@ from sim.planning.scaled import scaled
 from sim.planning.schema import Plan
 from sim.planning.search import largest
 from sim.planning.uncertainty import LEAST_SHARE, Curve, Curves
-from sim.scenario.schema import Bounds, Scenario, Slo
+from sim.scenario.schema import Scenario, Slo
 from sim.setup import Setup
 
 COARSE, END_STEP = 0.04, 1.2
@@ -26,6 +27,7 @@ WINDOWS = 3
 """Windows a replica is judged over: its capacity only tells how that of the fleet changes."""
 
 US = 1e-6
+LEAST_BOUND_S = 1e-3
 
 
 class Replica(NamedTuple):
@@ -156,19 +158,15 @@ class _Search:
             slo = _moved(self._scenario.slo, sign * half_s)
             scenario = self._scenario.model_copy(update={"slo": slo})
             found = self.at(guess=own, judge=Judge(scenario, self._strategy, self._stretch))
-            ends.append((found.value or own) / own)
+            ends.append(max((found.value or 0.0) / own, LEAST_SHARE))
         lo, hi = min(ends[0], 1.0), max(ends[1], 1.0)
         what = f"time of a request outside the engine: {constant.source}"
         return Error("request time", what, "measured", lo, hi, "capacity")
 
 
 def _moved(slo: Slo, by_s: float) -> Slo:
-    """The same bounds, those on TTFT outside the classes moved."""
-    if slo.ttft_s is None:
-        return slo
-    stated = slo.ttft_s.model_dump(exclude_none=True)
-    bounds = Bounds(**{name: max(bound + by_s, 1e-3) for name, bound in stated.items()})
-    return slo.model_copy(update={"ttft_s": bounds})
+    """The same bounds, those on TTFT moved."""
+    return changed(slo, lambda metric, s: max(s + by_s, LEAST_BOUND_S) if metric == "ttft_s" else s)
 
 
 def _noise(found: Capacity) -> Error | None:

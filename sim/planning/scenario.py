@@ -13,6 +13,8 @@ from sim.scenario.workload import Workload
 OF_PLAN = ("demand", "search", "failure", "prices", "power", "confidence", "run", "workload")
 """Blocks of a plan file that a scenario does not have, or has in another form."""
 
+HALF_HOUR_S = 1800.0
+
 
 def scenario_data(plan: Plan, data: Mapping[str, Any], index: int) -> dict[str, Any]:
     """Plain data of a scenario that serves the demand with one replica.
@@ -75,9 +77,14 @@ def fleet(scenario: Scenario, replicas: int, killed: Kill | None, at_s: float) -
 
 
 def day(plan: Plan, scenario: Scenario, replicas: int) -> Scenario:
-    """The whole day from midnight, one replica killed at its peak."""
+    """The whole day from midnight, one replica killed at its peak.
+
+    Where midnight is less than half an hour from the peak, it is killed half an hour from midnight:
+    the fleet is then neither empty nor about to stop.
+    """
     killed = plan.failure if isinstance(plan.failure, Kill) else None
-    made = fleet(scenario, replicas, killed, plan.demand.peak_hour * 3600)
+    at_s = min(max(plan.demand.peak_hour * 3600, HALF_HOUR_S), DAY_S - HALF_HOUR_S)
+    made = fleet(scenario, replicas, killed, at_s)
     rate = arrivals_per_s(plan, scenario.workload)
     arrivals = scenario.workload.arrivals.model_copy(
         update={"mean_rate_per_s": rate, "start_hour": 0.0}

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from models.schema import Fraction, Frozen, ModelError, Positive
 from models.strategies import Strategy
 from models.strict_yaml import Label
+from sim.analysis.windows import FEW
 from sim.scenario.distributions import word_or_number
 from sim.scenario.fleet import Client, Restart
 from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
@@ -185,6 +186,17 @@ class Plan(Frozen):
         if twice is not None:
             raise ValueError(f"two strategies are called '{twice}'; tell them apart by label")
         return strategies
+
+    @model_validator(mode="after")
+    def _enough_to_judge_by(self) -> Plan:
+        busiest = self.demand.peak_req_s * self.run.hour_s
+        if busiest < FEW:
+            raise ModelError(
+                f"makes {busiest:.2g} requests in the busiest {self.run.hour_s:g} s; needs {FEW} "
+                f"to judge by, got {self.demand.requests_per_day:g}",
+                "demand.requests_per_day",
+            )
+        return self
 
     @model_validator(mode="after")
     def _left_to_the_plan(self) -> Plan:

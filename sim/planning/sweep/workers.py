@@ -10,15 +10,14 @@ import contextlib
 import importlib
 import logging
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from multiprocessing import resource_tracker
 from typing import Any, Protocol
 
 from models.strict_yaml import InputError
+from sim.planning.jobs import end_with_parent
 from sim.planning.sweep.point import Done, Failed, Task, simulate_point, versions
 
 START = "spawn"
@@ -81,7 +80,7 @@ class Processes:
 
     def _new(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context(START)
-        return ProcessPoolExecutor(self._jobs, mp_context=context, initializer=_end_with_parent)
+        return ProcessPoolExecutor(self._jobs, mp_context=context, initializer=end_with_parent)
 
     def submit(self, task: Task) -> Future[Done | Failed]:
         """Hand a point over; processes start as they are needed."""
@@ -113,18 +112,6 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, even if it was killed."""
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 class Cluster:
