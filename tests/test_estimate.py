@@ -21,7 +21,8 @@ from sim.planning.steady import Replica
 from sim.planning.traffic import Traffic
 from sim.scenario.build import build
 from sim.scenario.load import parse_scenario
-from sim.scenario.schema import Scenario, Slo
+from sim.scenario.schema import Scenario
+from sim.scenario.service_level import Slo
 from sim.setup import Setup, prepare
 
 TEXT = """\

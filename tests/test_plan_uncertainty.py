@@ -18,7 +18,8 @@ from sim.planning.errors import Error
 from sim.planning.hour import Judge
 from sim.planning.replica import _Search
 from sim.planning.uncertainty import LEAST_SHARE, Curve, Curves, Rule, outlook, tornado
-from sim.scenario.schema import Bounds, Scenario, Slo
+from sim.scenario.schema import Scenario
+from sim.scenario.service_level import Bounds, Slo
 from tests.plans import PLAIN, small
 
 RULE = Rule(replicas=11, tp=1, spare=1, held_req_s=100.0, peak_req_s=100.0, least=2)

@@ -19,6 +19,7 @@ from sim.scenario.build import build
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.load import ScenarioFile, load_scenario, parse_scenario
 from sim.scenario.schema import Scenario
+from sim.scenario.service_level import Slo
 from sim.scenario.template import commented_scenario, json_schema
 from sim.scenario.workload import generate
 
@@ -266,3 +267,20 @@ def test_a_foreign_models_package_is_named(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ImportError: speccast needs its own package 'models'" in run.stderr
     assert str(tmp_path) in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("slo", "shares"),
+    [
+        ("{ttft_s: {p95: 0.5}, tpot_s: {p50: 0.02, p90: 0.03}}", [0.95]),
+        ("{ttft_s: {p95: 0.5}, attainment: 0.8, classes: {a: {e2e_s: {p50: 9}}}}", [0.8, None]),
+        (
+            "{classes: {a: {e2e_s: {p50: 9}}, b: {ttft_s: {p99: 1}, attainment: 0.9}}}",
+            [0.99, 0.5, 0.9],
+        ),
+        ("{}", [0.99]),
+    ],
+)
+def test_attainment_is_as_strict_as_the_strictest_percentile_where_none_is_stated(slo, shares):
+    level = Slo.model_validate(load_yaml(slo, "x").data)
+    assert [level.attainment, *(own.attainment for own in level.classes.values())] == shares

@@ -13,11 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.histogram import LogHistogram
+from sim.scenario.service_level import PERCENTILES
 from sim.tables import Columns, Status
 
 Floats = npt.NDArray[np.float64]
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+QUANTILES = PERCENTILES
 
 
 class Summary(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from sim.scenario.schema import LatencyBounds, Slo
+from sim.scenario.service_level import LatencyBounds, Slo
 
 Part = TypeVar("Part", bound=LatencyBounds)
 Change = Callable[[str, float], float]

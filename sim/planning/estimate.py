@@ -15,7 +15,7 @@ from sim.planning.steady import Replica
 from sim.planning.traffic import Traffic
 from sim.scenario.distributions import Floats
 from sim.scenario.dump import plain
-from sim.scenario.schema import Slo
+from sim.scenario.service_level import Slo
 from sim.setup import Setup
 
 WINDOW_S = 300.0

@@ -17,7 +17,8 @@ from sim.planning.scaled import scaled
 from sim.planning.schema import Plan
 from sim.planning.search import largest
 from sim.planning.uncertainty import LEAST_SHARE, Curve, Curves
-from sim.scenario.schema import Scenario, Slo
+from sim.scenario.schema import Scenario
+from sim.scenario.service_level import Slo
 from sim.setup import Setup
 
 COARSE, END_STEP = 0.04, 1.2

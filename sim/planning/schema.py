@@ -12,7 +12,8 @@ from models.strict_yaml import Label
 from sim.analysis.windows import FEW
 from sim.scenario.distributions import word_or_number
 from sim.scenario.fleet import Client, Restart
-from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price, Slo
+from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price
+from sim.scenario.service_level import Slo
 from sim.scenario.shapes import Hour
 from sim.scenario.streams import Stream
 from sim.scenario.workload import Workload
@@ -170,7 +171,8 @@ class Plan(Frozen):
     )
     prices: dict[Label, Price] = Field(
         default={},
-        description="Price of a GPU for an hour by GPU [USD]; default a dated list price.",
+        description="Price of a GPU for an hour by GPU [USD]; default a dated list price; 0: not "
+        "known, and plans are ranked by GPUs.",
     )
     power: Power | None = Field(default=None, description="What power costs; default untold.")
     confidence: Fraction | None = Field(

@@ -14,7 +14,8 @@ from models.strategies import Strategy
 from models.strategies.draft_model import DraftModel
 from models.strict_yaml import InputError
 from models.transformer import Transformer
-from sim.scenario.schema import Model, Scenario, Slo
+from sim.scenario.schema import Model, Scenario
+from sim.scenario.service_level import Slo
 from sim.scenario.streams import Stream
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field, field_validator, model_validator
@@ -17,6 +16,7 @@ from models.strict_yaml import Label
 from sim.scenario.distributions import Seconds
 from sim.scenario.fleet import Failure, RouterPolicy
 from sim.scenario.run_block import Run
+from sim.scenario.service_level import Slo
 from sim.scenario.vary import Vary
 from sim.scenario.workload import Workload
 
@@ -31,7 +31,6 @@ else:
     ]
 
 Gpus = Annotated[int, Field(ge=1, le=100_000)]
-Bound = Annotated[float, Field(gt=0, le=1e6)]
 Price = Annotated[float, Field(ge=0, le=1e6)]
 HostConstant = Annotated[float, Field(ge=0, le=1e12)]
 StepTokens = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -149,65 +148,6 @@ class EngineChoice(Frozen):
         ge=1,
         le=10_000_000,
         description="Requests waiting in a replica beyond which it refuses more (HTTP 429).",
-    )
-
-
-class Bounds(Frozen):
-    """Upper bounds on percentiles of one latency."""
-
-    p50: Bound | None = Field(default=None, description="Bound on the median [s].")
-    p90: Bound | None = Field(default=None, description="Bound on the 90th percentile [s].")
-    p95: Bound | None = Field(default=None, description="Bound on the 95th percentile [s].")
-    p99: Bound | None = Field(default=None, description="Bound on the 99th percentile [s].")
-
-    @model_validator(mode="after")
-    def _rising(self) -> Bounds:
-        every = {name: getattr(self, name) for name in Bounds.model_fields}
-        stated = [(name, bound) for name, bound in every.items() if bound is not None]
-        if not stated:
-            raise ValueError("needs at least one of p50, p90, p95, p99")
-        for (lower, least), (name, bound) in itertools.pairwise(stated):
-            if bound < least:
-                raise ModelError(f"must be at least {lower} ({least:g}), got {bound:g}", name)
-        return self
-
-
-class LatencyBounds(Frozen):
-    """Bounds on what a request waits for."""
-
-    ttft_s: Bounds | None = Field(default=None, description="Time to first token.")
-    tpot_s: Bounds | None = Field(default=None, description="Time per output token.")
-    e2e_s: Bounds | None = Field(default=None, description="Arrival to last token.")
-
-    @property
-    def stated(self) -> tuple[str, ...]:
-        """The latencies that have bounds."""
-        return tuple(name for name in LatencyBounds.model_fields if getattr(self, name) is not None)
-
-
-class SloClass(LatencyBounds):
-    """What the streams of one class must hold."""
-
-    attainment: Fraction | None = Field(
-        default=None,
-        description="Share of the class's requests that must meet every bound; default the SLO's.",
-    )
-
-    @model_validator(mode="after")
-    def _some(self) -> SloClass:
-        if not self.stated:
-            raise ValueError("needs at least one of ttft_s, tpot_s, e2e_s")
-        return self
-
-
-class Slo(LatencyBounds):
-    """What the service must hold; bounds outside the classes are for streams without one."""
-
-    attainment: Fraction = Field(
-        default=0.99, description="Share of requests that must meet every bound."
-    )
-    classes: dict[Label, SloClass] = Field(
-        default={}, max_length=1000, description="Bounds by class, as streams name it."
     )
 
 

@@ -134,7 +134,7 @@ slo:                              # p50, p90, p95, p99 of ttft_s, tpot_s, e2e_s,
   ttft_s: {{p95: 0.5}}
   tpot_s: {{p95: 0.05}}
   # e2e_s: {{p99: 30}}
-  # attainment: 0.99              # share of requests that must meet every bound
+  # attainment: 0.95              # share of requests that must meet every bound
   # classes:                      # bounds of the streams that name one by slo_class
   #   batch: {{e2e_s: {{p95: 60}}, attainment: 0.95}}
 

@@ -9,6 +9,8 @@ where ``results.parquet`` is, all is done.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from itertools import groupby
@@ -103,11 +105,13 @@ class Store:
         ------
         InputError
             If the folder holds a sweep of another scenario or of other versions, or one that
-            cannot be read.
+            cannot be read, or another sweep is writing it.
         """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock()
         if not holds_any(self.path):
             with held():
-                (self.path / POINTS).mkdir(parents=True, exist_ok=True)
+                (self.path / POINTS).mkdir(exist_ok=True)
                 for name, text in zip(FILES, (scenario, to_json(manifest)), strict=False):
                     self._write(self.path / name, text.encode())
             return set()
@@ -119,6 +123,16 @@ class Store:
         if self.complete:
             return set(range(self._count))
         return {int(part.stem) for part in _parts(self.path) if self._whole(part)}
+
+    def _lock(self) -> None:
+        """Keep other sweeps out of the folder for as long as this process lives."""
+        self._folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._folder)
+            problem = "is being written by another sweep"
+            raise InputError(str(self.path), None, "--out", problem) from None
 
     @property
     def complete(self) -> bool:
