@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import time
@@ -364,6 +366,18 @@ def test_only_the_same_scenario_and_versions_are_taken_over(
     assert status == 2
     assert err == "out: --resume: holds a result of other versions, catalogue entries or files\n"
     assert len(list(Path("out/points").iterdir())) == 3
+
+
+def test_two_sweeps_do_not_write_one_folder(sweep: Call) -> None:
+    cut_off(sweep)
+    parts = sorted(Path("out/points").iterdir())
+    other = os.open("out", os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    refused = sweep("--out", "out", "--resume")
+    assert refused == (2, "", "out: --out: is being written by another sweep\n")
+    assert sorted(Path("out/points").iterdir()) == parts
+    os.close(other)
+    assert sweep("--out", "out", "--resume")[0] == 0
 
 
 def test_the_result_of_a_run_is_left_alone(sweep: Call) -> None:

@@ -109,6 +109,13 @@ class Store:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock()
+        try:
+            return self._opened(scenario, manifest)
+        except BaseException:
+            os.close(self._folder)
+            raise
+
+    def _opened(self, scenario: str, manifest: dict[str, Any]) -> set[int]:
         if not holds_any(self.path):
             with held():
                 (self.path / POINTS).mkdir(exist_ok=True)
@@ -184,14 +191,15 @@ class Store:
         told = f"interrupted: {done} of {self._count} points are kept in {self.path}"
         return [f"{told}; --resume goes on with them"] if done else []
 
-    def leave_nothing(self) -> None:
-        """Remove what ``open`` made, where no point is done."""
+    def close(self) -> None:
+        """Let others at the folder, and remove what ``open`` made where no point is done."""
         with held(), contextlib.suppress(OSError):
             if not holds_any(self.path):
                 self.finish()
                 for name in FILES[:2]:
                     (self.path / name).unlink(missing_ok=True)
                 self.path.rmdir()
+        os.close(self._folder)
 
 
 def _read(part: Path) -> pa.Table:

@@ -79,7 +79,7 @@ def sweep(
     except KeyboardInterrupt:
         raise KeyboardInterrupt(*store.kept_message()) from None
     finally:
-        store.leave_nothing()
+        store.close()
     document = {key: value for key, value in prepared.document.items() if key != "rows"}
     return document, results
 
