@@ -194,7 +194,7 @@ def test_killed_twenty_times_it_loses_doubles_and_repeats_no_point(
         env={"PYTHONPATH": str(ROOT), "PATH": ""},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=True,
     )
     assert said.stdout.count("killed") == SIMULATING + CONSOLIDATING, said.stderr

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from models.residuals import LEVEL
 from models.strategies import Strategy
 from sim.planning.busy_hour import HOUR, Stretch, load_of, range_of
 from sim.planning.guess import expected_load
@@ -16,7 +17,6 @@ from sim.progress import OnProgress
 from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.schema import Scenario
 
-LEVEL = 0.9
 NEAR = 1.15
 """First step of the bracket around a guess or an estimate."""
 NARROW = 1.05

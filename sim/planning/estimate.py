@@ -36,8 +36,9 @@ even when it idles. Sixteen fleets of four lie between 0.87 and 1.19, two gates 
 and 1.11.
 """
 
-FEW = 60
-"""Windows with fewer requests are not judged by themselves, but all together."""
+POOLED = 60
+"""Requests below which the spread of a window is taken as that of so many: the judge leaves out
+windows that hold few, and what they miss falls to the longer stretch."""
 
 BUSY = 0.05
 """P(no place is free) above which it is places that are short, not speed."""
@@ -215,6 +216,6 @@ def _late(
 
 def _allowed(share: float, requests: float) -> float:
     """Misses on average with which the worst window stays below ``share`` (Wilson 1927)."""
-    z2 = SURE**2 / max(requests, FEW)
+    z2 = SURE**2 / max(requests, POOLED)
     root = math.sqrt(z2 * share * (1 - share) + z2**2 / 4)
     return (share + z2 / 2 - root) / (1 + z2)

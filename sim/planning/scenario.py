@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sim.planning.schema import DAY_S, Kill, Plan
+from sim.planning.schema import Kill, Plan
 from sim.scenario.fleet import Failure
 from sim.scenario.schema import Scenario
+from sim.scenario.shapes import DAY_S
 from sim.scenario.workload import Workload
 
 OF_PLAN = ("demand", "search", "failure", "prices", "power", "confidence", "run", "workload")

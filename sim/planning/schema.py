@@ -14,11 +14,9 @@ from sim.scenario.distributions import word_or_number
 from sim.scenario.fleet import Client, Restart
 from sim.scenario.schema import AnyStrategy, EngineChoice, Hardware, Model, Price
 from sim.scenario.service_level import Slo
-from sim.scenario.shapes import Hour
+from sim.scenario.shapes import DAY_S, Hour
 from sim.scenario.streams import Stream
 from sim.scenario.workload import Workload
-
-DAY_S = 86_400.0
 
 RESTART = Restart(load_bytes_per_s=2e9, boot_s=90.0)
 """Assumed: weights from a disk or a network at 2 GB/s, 90 s to start, compile and capture graphs;

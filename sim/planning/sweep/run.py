@@ -166,7 +166,8 @@ class _Sweep:
         return True
 
     def _room(self) -> int:
-        return 1 if self._losses[self._waiting[0]] else self._workers.ahead
+        suspects = (self._waiting[0], *self._running.values())
+        return 1 if any(self._losses[number] for number in suspects) else self._workers.ahead
 
     def _task(self, number: int) -> Task:
         prepared = self._prepared
