@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from models import catalog
@@ -65,7 +66,8 @@ def _lengths(scenario: Mapping[str, Any]) -> Iterator[Assumption]:
     """Traces that lengths are drawn from, with the streams that use them."""
     for stream in scenario["workload"]["streams"]:
         if stream.get("lengths"):
-            value = f"pairs of prompt and output drawn anew from {stream['lengths']['file']}"
+            file = PurePath(stream["lengths"]["file"]).name
+            value = f"pairs of prompt and output drawn anew from {file}"
             yield Assumption(f"lengths of {stream['name']}", value, "", "stated in the scenario")
 
 

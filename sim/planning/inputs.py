@@ -19,7 +19,7 @@ BASIS = {"validated": "measured", "extrapolated": "published", "list price": "pu
 MEASURED = ("kernel times", "GPU", "engine", "model", "draft model")
 """Catalogue entries whose numbers were measured or read from the maker's own documents."""
 OWN = ("price", "router")
-"""Told here by GPU, or no input."""
+"""Told here, or no input; lengths of streams likewise."""
 
 
 def inputs(plan: Plan, answers: Sequence[Answer]) -> list[Json]:
@@ -49,7 +49,11 @@ def _assumptions(answer: Answer) -> list[Assumption]:
         "profile": deployment.profile.name,
         "rows": rows,
     }
-    return [one for one in assumptions(document) if one.what not in OWN]
+    return [
+        one
+        for one in assumptions(document)
+        if one.what not in OWN and not one.what.startswith("lengths of ")
+    ]
 
 
 def _row(one: Assumption) -> Json:
