@@ -121,9 +121,14 @@ class Store:
                 for name, text in zip(FILES, (scenario, to_json(manifest)), strict=False):
                     self._write(self.path / name, text.encode())
             return set()
-        require_scenario(self.path, scenario)
-        text = (self.path / "manifest.json").read_text("utf-8")
-        require_versions(self.path, text == to_json(manifest))
+        try:
+            require_scenario(self.path, scenario)
+            text = (self.path / "manifest.json").read_text("utf-8")
+            require_versions(self.path, text == to_json(manifest))
+            if self.complete:
+                pq.read_metadata(self.path / RESULTS)
+        except (OSError, UnicodeDecodeError, pa.ArrowInvalid):
+            raise InputError(str(self.path), None, "--resume", "holds no sweep") from None
         for torn in (self.path / POINTS).glob(".*"):
             torn.unlink()
         if self.complete:
