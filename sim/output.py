@@ -15,7 +15,7 @@ from models.strict_yaml import InputError
 from sim.interrupts import held
 from sim.manifest import manifest
 from sim.scenario.load import ScenarioFile
-from sim.staging import obstacle, staged
+from sim.staging import foreign, obstacle, staged
 from sim.tables import (
     MODES,
     REQUESTS,
@@ -58,12 +58,13 @@ def check_folder(folder: str, scenario: Path) -> Path:
     ------
     InputError
         If ``folder`` or a parent of it is a file, it cannot be made or written to, or a file to
-        be written is the input or no regular file.
+        be written is the input or no regular file, or the folder holds the result of another verb.
     """
     path = Path(folder)
     problem = (
         "needs a folder, got ''" if not folder else obstacle(path, (*FILES, *SWITCHING), scenario)
     )
+    problem = problem or foreign(path, "run", ["report.html"])
     problem = problem or _obstacle_to_pictures(path / PICTURES)
     if problem is not None:
         raise InputError(folder, None, "--out", problem)

@@ -11,6 +11,35 @@ from pathlib import Path
 
 from sim.interrupts import held
 
+MARKS = {
+    "run": ("summary.json",),
+    "sweep": ("results.parquet", "points"),
+    "plan": ("plan.json",),
+    "audit": ("audit.json",),
+}
+"""What only the result of each verb holds, by which its folder is known."""
+
+
+def foreign(folder: Path, verb: str, names: Iterable[str]) -> str | None:
+    """What a verb would destroy in a folder that is not its own, if anything.
+
+    Parameters
+    ----------
+    folder : Path
+    verb : str
+        Who is to write there, a key of ``MARKS``; its own result is not in the way.
+    names : iterable of str
+        Files it replaces. Beside no result of its own, none of them may be there.
+    """
+    made_by = [v for v, marks in MARKS.items() if any((folder / m).exists() for m in marks)]
+    for other in made_by:
+        if other != verb:
+            return f"holds the result of `speccast {other}`; choose another folder"
+    kept = next((name for name in names if (folder / name).exists()), None)
+    if verb in made_by or kept is None:
+        return None
+    return f"would replace '{folder / kept}', which no `speccast {verb}` left"
+
 
 def obstacle(folder: Path, names: Iterable[str], *inputs: Path) -> str | None:
     """What is in the way of writing files of these names into a folder, if anything is.

@@ -206,7 +206,10 @@ def test_the_answer_is_that_of_the_operating_point(sweep: maps.Sweep) -> None:
     assert "one is fastest: speedup 2.00, band 1.80 to 2.20" in answer(
         sweep, {USERS: 1, ALPHA: 0.4}
     )
-    assert "undecided" in answer(sweep, {USERS: 64, ALPHA: 0.3})
+    assert "(interpolated)" not in answer(sweep, {USERS: 1, ALPHA: 0.4})
+    doubtful = answer(sweep, {USERS: 64, ALPHA: 0.3})
+    assert "(interpolated); undecided, for the band holds 1: until tau is" in doubtful
+    assert doubtful.endswith("choose plain.")
     assert answer(sweep, {USERS: 900, ALPHA: 0.3}).endswith("outside what was simulated.")
     assert answer(sweep, {USERS: 9}).startswith("Fastest of 16 points:")
     assert "largest speedup 2.00: one" in answer(sweep, {})
@@ -265,6 +268,7 @@ def test_an_operating_point_names_any_key_that_varies() -> None:
         ("users", "must read key=value,key=value, got 'users'"),
         ("workload.arrivals.user=3", "did you mean 'workload.arrivals.users'?"),
         ("model.tp=2", "it does not vary"),
+        ("workload.arrivals.users=90000", "must lie in what is simulated, "),
         ("workload.arrivals.users=many", "must be a number, got 'many'"),
     ],
 )

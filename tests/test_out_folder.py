@@ -14,6 +14,7 @@ from models.strict_yaml import InputError
 from sim import output
 from sim.output import FILES, OutputFolder, check_folder
 from sim.perfetto_file import check_trace
+from sim.staging import MARKS, foreign
 from sim.tables import STEPS, Columns, RunTable, read_parquet
 
 
@@ -202,3 +203,22 @@ def test_a_trace_that_cannot_be_written_is_refused_and_nothing_changes(
         check_trace(file, scenario, None)
     assert message in str(caught.value)
     assert everything() == before
+
+
+@pytest.mark.parametrize("verb", ["run", "sweep", "plan", "audit"])
+def test_no_verb_replaces_the_result_of_another(tmp_path: Path, verb: str) -> None:
+    for other, marks in MARKS.items():
+        folder = tmp_path / other
+        folder.mkdir()
+        (folder / marks[0]).touch()
+        (folder / "report.html").touch()
+        told = foreign(folder, verb, ["report.html"])
+        taken = f"holds the result of `speccast {other}`; choose another folder"
+        assert told == (None if other == verb else taken)
+
+
+def test_a_page_of_the_users_own_is_not_replaced(scenario: Path) -> None:
+    Path("new").mkdir()
+    Path("new/report.html").touch()
+    with pytest.raises(InputError, match=r"would replace 'new/report.html', which no `speccast"):
+        check_folder("new", scenario)

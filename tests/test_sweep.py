@@ -444,8 +444,22 @@ def test_dask_is_an_extra(sweep: Call, speccast: Call, monkeypatch: pytest.Monke
     status, _, err = speccast(*arguments)
     assert (status, err) == (2, "--dask: needs the extra dask: pip install 'speccast[dask]'\n")
     assert not Path("out").exists()
-    status, _, err = speccast(*arguments, "--jobs", "2")
-    assert (status, err) == (2, "--jobs: is for processes; leave out --dask\n")
+    assert speccast(*arguments, "--jobs", "2") == (status, "", err)
+    monkeypatch.undo()
+
+
+def test_a_sweep_of_nothing_is_refused(sweep: Call) -> None:
+    status, _, err = sweep("--out", "out", text=FEW[: FEW.index("vary:")])
+    assert status == 2
+    assert "vary: is missing; `speccast run` simulates a single point" in err
+
+
+def test_a_folder_that_holds_no_sweep_is_not_gone_on_with(sweep: Call) -> None:
+    Path("foreign").mkdir()
+    Path("foreign/results.parquet").write_text("hi", "utf-8")
+    status, _, err = sweep("--out", "foreign", "--resume")
+    assert (status, err) == (2, "foreign: --resume: holds no sweep\n")
+    assert left("foreign") == {"results.parquet"}
 
 
 def test_the_same_task_gives_the_same_bytes_and_never_raises() -> None:

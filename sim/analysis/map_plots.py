@@ -129,8 +129,10 @@ def speedup(
             entries += _best(drawn, field, index)
         entries += _nodes(drawn, field)
         entries += _here(drawn, at)
-        entries.append(("faster than plain", _area(drawn, GOOD, 0.3)))
-        entries.append(("slower", _area(drawn, BAD, 0.2)))
+        if np.nanmax(gains, initial=0.0) > 0:
+            entries.append(("faster than plain", _area(drawn, GOOD, 0.3)))
+        if np.nanmin(gains, initial=0.0) < 0:
+            entries.append(("slower", _area(drawn, BAD, 0.2)))
         _frame(drawn, field.x, field.y, entries)
     return drawn
 

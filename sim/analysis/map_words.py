@@ -11,7 +11,7 @@ import numpy as np
 from sim.analysis import describe, map_grid
 from sim.analysis.layout import MISSING
 from sim.analysis.map_figures import drafting, ordered
-from sim.analysis.maps import Sweep
+from sim.analysis.maps import Axis, Sweep
 from sim.analysis.verdict import number, percent
 
 Row = Mapping[str, Any]
@@ -55,7 +55,9 @@ def _here(sweep: Sweep, at: Mapping[str, float]) -> str | None:
     places = x.chosen(at), y.chosen(at)
     if places[0] is None or places[1] is None:
         return None
-    where = f"At {x.title} {places[0]:g} and {y.title} {places[1]:g}"
+    where = f"At {_short(x)} {places[0]:g} and {_short(y)} {places[1]:g}"
+    known = all(value in axis.values for axis, value in zip((x, y), places, strict=True))
+    between = "" if known else " (interpolated)"
     field = map_grid.grid(sweep, x, y).at(places[0], places[1])
     if field is None:
         return f"{where}: outside what was simulated."
@@ -64,13 +66,35 @@ def _here(sweep: Sweep, at: Mapping[str, float]) -> str | None:
     first = int(field.fastest()[0, 0])
     name = sweep.strategies[first]
     if first == sweep.baseline:
-        return f"{where} nothing beats {name} (interpolated)."
+        return f"{where} nothing beats {name}{between}."
     gain, lo, hi = (float(np.exp(a[first, 0, 0])) for a in (field.gains(), field.lo, field.hi))
     if np.isnan(gain):
         return f"{where} {name} keeps up where plain decoding does not."
     band = f", band {number(lo)} to {number(hi)}" if hi > lo else ""
-    verdict = "; undecided, measure tau on your traffic" if lo < 1 < hi else ""
-    return f"{where} {name} is fastest: speedup {number(gain)}{band} (interpolated){verdict}."
+    if lo < 1 < hi:
+        return (
+            f"{where} {name} is fastest by its prediction: speedup {number(gain)}{band}{between}; "
+            "undecided, for the band holds 1: until tau is measured on your traffic, choose "
+            f"{sweep.strategies[_sure(sweep, field)]}."
+        )
+    return f"{where} {name} is fastest: speedup {number(gain)}{band}{between}."
+
+
+def _sure(sweep: Sweep, field: map_grid.Map) -> int:
+    """The fastest whose band is all above 1 and that can be run, else plain decoding."""
+    gains = field.gains()[:, 0, 0]
+    sure = [
+        index
+        for index in drafting(sweep)
+        if field.lo[index, 0, 0] > 0 and "(hypothetical)" not in sweep.strategies[index]
+    ]
+    assert sweep.baseline is not None
+    return max(sure, key=lambda index: float(gains[index]), default=sweep.baseline)
+
+
+def _short(axis: Axis) -> str:
+    """Its title without what explains it."""
+    return axis.title.partition(",")[0]
 
 
 def _overall(sweep: Sweep) -> str:

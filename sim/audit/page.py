@@ -16,7 +16,7 @@ from sim.audit.report import arithmetic, cases_text, counts, sentence, tested
 from sim.audit.words import banded_text, range_text
 from sim.interrupts import held
 from sim.output import to_json
-from sim.staging import obstacle, staged
+from sim.staging import foreign, obstacle, staged
 
 Finding = Mapping[str, Any]
 
@@ -39,13 +39,14 @@ def check_out(out: str | None, claims: Path) -> Path | None:
     Raises
     ------
     InputError
-        If it cannot be written, or would replace the claims.
+        If it cannot be written, or would replace the claims or what no audit left.
     """
     if out is None:
         return None
     problem = None if out else "needs a folder, got ''"
     inputs = [claims] if claims.exists() else []
     problem = problem or obstacle(Path(out), FILES, *inputs)
+    problem = problem or foreign(Path(out), "audit", FILES)
     problem = problem or obstacle(Path(out) / IMAGES, ["audit_.svg"], *inputs)
     if problem is not None:
         raise InputError(out, None, "--out", problem)

@@ -10,7 +10,7 @@ from sim.output import PICTURES, to_json
 from sim.planning.document import Planned
 from sim.scenario.dump import resolved_yaml
 from sim.scenario.schema import Scenario
-from sim.staging import obstacle, staged
+from sim.staging import foreign, obstacle, staged
 
 JSON, CHOSEN, PAGE = "plan.json", "chosen.yaml", "report.html"
 FILES = (JSON, CHOSEN, PAGE)
@@ -22,13 +22,14 @@ def check_out(out: str | None, file: Path) -> Path | None:
     Raises
     ------
     InputError
-        If it cannot be written, or would replace the plan file.
+        If it cannot be written, or would replace the plan file or what no plan left.
     """
     if out is None:
         return None
     problem = None if out else "needs a folder, got ''"
     problem = problem or obstacle(Path(out), FILES, file)
     problem = problem or obstacle(Path(out) / PICTURES, ["plan.svg"], file)
+    problem = problem or foreign(Path(out), "plan", FILES)
     if problem is not None:
         raise InputError(out, None, "--out", problem)
     return Path(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 from models.strict_yaml import InputError, load_yaml, show
 from sim.scenario.overrides import canonical
@@ -22,7 +23,7 @@ def operating_point(text: str | None, varied: Unfolded) -> dict[str, float]:
     Raises
     ------
     InputError
-        If it cannot be read, or names a key that does not vary.
+        If it cannot be read, names a key that does not vary, or lies outside its values.
     """
     settings = [one for group in varied.groups for variation in group for one in variation]
     known = {canonical(key): key for one in settings for key in keys_of(one.name)}
@@ -39,5 +40,16 @@ def operating_point(text: str | None, varied: Unfolded) -> dict[str, float]:
         number = load_yaml(f"value: {value}", "--at").data["value"]
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise InputError("", None, "--at", f"{key} must be a number, got {show(number)}")
+        values = [
+            one.value for one in settings if canonical(key) in map(canonical, keys_of(one.name))
+        ]
+        _require_inside(key, number, values)
         found[key] = float(number)
     return found
+
+
+def _require_inside(key: str, number: float, values: list[Any]) -> None:
+    known = [value for value in values if isinstance(value, int | float)]
+    if known and not min(known) <= number <= max(known):
+        what = f"{key} must lie in what is simulated, {min(known):g} to {max(known):g}"
+        raise InputError("", None, "--at", f"{what}, got {number:g}")

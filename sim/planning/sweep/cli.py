@@ -62,12 +62,18 @@ def sweep(
                 from sim.planning.sweep import report, whole
                 from sim.planning.sweep.at import operating_point
                 from sim.planning.sweep.store import check_folder
+                from sim.planning.sweep.workers import require_dask
                 from sim.scenario.load import expand
                 from sim.scenario.vary import MAX_SWEEP
 
+                if dask is not None:
+                    require_dask()
                 if jobs is not None and dask is not None:
                     raise InputError("", None, "--jobs", "is for processes; leave out --dask")
                 expansion = expand(read_yaml(file), overrides, MAX_SWEEP)
+                if "vary" not in expansion.document.data:
+                    what = "is missing; `speccast run` simulates a single point"
+                    raise InputError(str(file), None, "vary", what)
                 here = operating_point(at, expansion.unfolded)
                 folder = check_folder(out, resume, file)
             with progress.shown(quiet) as bar:

@@ -24,7 +24,7 @@ from models.strict_yaml import InputError
 from sim.interrupts import held
 from sim.output import to_json
 from sim.resume import require_scenario, require_versions
-from sim.staging import obstacle
+from sim.staging import foreign, obstacle
 from sim.tables import ParquetFile
 
 RESULTS, POINTS = "results.parquet", "points"
@@ -48,16 +48,15 @@ def check_folder(folder: str, resume: bool, scenario: Path) -> Path:
     Raises
     ------
     InputError
-        If nothing can be written there, it holds the result of a run, or that of a sweep and
-        ``resume`` is not asked for.
+        If nothing can be written there, it holds the result of another verb, or that of a sweep
+        and ``resume`` is not asked for.
     """
     path = Path(folder)
     problem = "needs a folder, got ''" if not folder else obstacle(path, FILES, scenario)
     for name in (POINTS, "figures"):
         if problem is None and (path / name).exists() and not (path / name).is_dir():
             problem = f"would replace the file '{path / name}'"
-    if problem is None and (path / "summary.json").exists():
-        problem = "holds the result of `speccast run`; choose another folder"
+    problem = problem or foreign(path, "sweep", FILES)
     if problem is None and not resume and holds_any(path):
         problem = "holds the result of a sweep; add --resume to go on with it, or choose another"
     if problem is not None:
@@ -122,9 +121,14 @@ class Store:
                 for name, text in zip(FILES, (scenario, to_json(manifest)), strict=False):
                     self._write(self.path / name, text.encode())
             return set()
-        require_scenario(self.path, scenario)
-        text = (self.path / "manifest.json").read_text("utf-8")
-        require_versions(self.path, text == to_json(manifest))
+        try:
+            require_scenario(self.path, scenario)
+            text = (self.path / "manifest.json").read_text("utf-8")
+            require_versions(self.path, text == to_json(manifest))
+            if self.complete:
+                pq.read_metadata(self.path / RESULTS)
+        except (OSError, UnicodeDecodeError, pa.ArrowInvalid):
+            raise InputError(str(self.path), None, "--resume", "holds no sweep") from None
         for torn in (self.path / POINTS).glob(".*"):
             torn.unlink()
         if self.complete:

@@ -114,6 +114,15 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def require_dask() -> Any:
+    """The package ``distributed``; InputError where it is not installed."""
+    try:
+        return importlib.import_module("distributed")
+    except ImportError:
+        what = "needs the extra dask: pip install 'speccast[dask]'"
+        raise InputError("", None, "--dask", what) from None
+
+
 class Cluster:
     """Workers of a Dask scheduler; more may come and go while it runs.
 
@@ -133,11 +142,7 @@ class Cluster:
     ahead = DASK_AHEAD
 
     def __init__(self, address: str) -> None:
-        try:
-            distributed = importlib.import_module("distributed")
-        except ImportError:
-            what = "needs the extra dask: pip install 'speccast[dask]'"
-            raise InputError("", None, "--dask", what) from None
+        distributed = require_dask()
         self._address = address
         for name in [name for name in logging.root.manager.loggerDict if "distributed" in name]:
             logging.getLogger(name).setLevel(logging.CRITICAL)
