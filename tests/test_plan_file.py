@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from models.strict_yaml import InputError
+from sim.planning.fleets import fewest_replicas
+from sim.planning.inputs import inputs
 from sim.planning.scenario import day
 from tests.plans import PLAIN, SMALL, edited, settings, small
 
@@ -28,7 +30,8 @@ from tests.plans import PLAIN, SMALL, edited, settings, small
         ({"search": "{'strategies[1].q': [1]}"}, "search.strategies[1].q[0]", "unknown key"),
         ({"search": "{hardware.gpu: [l40s, h100]}"}, "search.hardware.gpu[1]", "is unknown"),
         ({"search": "{model.tp: []}"}, "search.model.tp", "at least 1"),
-        ({"failure": "some"}, "failure", "none"),
+        ({"failure": "some"}, "failure", "must be none or {restart: {...}}, got 'some'"),
+        ({"failure": "true"}, "failure", "must be none or {restart: {...}}, got true"),
         ({"run": "{window_s: 600, hour_s: 300}"}, "run.hour_s", "at least run.window_s"),
         (
             {"workload": "{arrivals: {kind: poisson}, streams: [{}]}"},
@@ -112,6 +115,27 @@ def test_a_replica_is_killed_at_the_peak_even_where_that_is_midnight(
     file = small(f"demand.peak_hour={hour}")
     made = day(file.plan, file.candidates[0].scenario, 2)
     assert [failure.at_s for failure in made.failures] == [killed_s]
+
+
+@pytest.mark.parametrize("written", ["none", "null", "false"])
+def test_no_replica_is_killed_however_none_is_written(written: str) -> None:
+    file = small(failure=written)
+    assert fewest_replicas(file.plan) == 1
+    assert day(file.plan, file.candidates[0].scenario, 1).failures == ()
+
+
+@pytest.mark.parametrize(
+    ("failure", "source"),
+    [
+        ("{restart: {load_bytes_per_s: 2e9, boot_s: 90}}", "stated in the plan file"),
+        ("{in_flight: lose}", "a default without a source"),
+        ("{}", "a default without a source"),
+    ],
+)
+def test_a_restart_that_the_file_states_is_not_told_as_a_default(failure: str, source: str) -> None:
+    row = inputs(small(failure=failure).plan, [])[-1]
+    assert row["value"] == "weights read at 2 GB/s, then 90 s"
+    assert row["source"] == source
 
 
 def test_a_demand_too_small_to_judge_by_is_refused_at_its_own_key() -> None:
