@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from models.strict_yaml import InputError
+from models.strict_yaml import InputError, load_yaml
 from sim.planning.fleets import fewest_replicas
 from sim.planning.inputs import inputs
 from sim.planning.scenario import day
+from sim.scenario.load import parse_scenario
 from tests.plans import PLAIN, SMALL, edited, settings, small
 
 
@@ -26,9 +27,11 @@ from tests.plans import PLAIN, SMALL, edited, settings, small
         ({"search": "{model.replicas: [1, 2]}"}, "search.model.replicas", "no key to search"),
         ({"search": "{model.tp: [1, 2, 1]}"}, "search.model.tp[2]", "listed twice"),
         ({"search": "{model.tp: [1, two]}"}, "search.model.tp[1]", "integer"),
-        ({"search": "{'strategies[2].k': [1]}"}, "search.strategies[2].k", "strategies[1]"),
+        ({"search": "{'strategies[2].k': [1]}"}, "search.strategies[2].k", "the file lists 2"),
         ({"search": "{'strategies[1].q': [1]}"}, "search.strategies[1].q[0]", "unknown key"),
         ({"search": "{hardware.gpu: [l40s, h100]}"}, "search.hardware.gpu[1]", "is unknown"),
+        ({"search": "{model.tp: [3]}"}, "search.model.tp[0]", "must divide the 32 heads"),
+        ({"model": "{transformer: lama}"}, "model.transformer", "unknown transformer 'lama'"),
         ({"search": "{model.tp: []}"}, "search.model.tp", "at least 1"),
         ({"failure": "some"}, "failure", "must be none or {restart: {...}}, got 'some'"),
         ({"failure": "true"}, "failure", "must be none or {restart: {...}}, got true"),
@@ -154,3 +157,20 @@ def test_where_sequences_switch_the_strategy_they_start_in_stands_in() -> None:
     assert [one.group for one in stand_ins] == [one.group for one in file.candidates]
     plain = small(text=PLAIN).candidates[0]
     assert plain.stand_in is plain
+
+
+def test_a_trace_that_is_missing_is_told_at_its_key() -> None:
+    text = PLAIN.replace("output_tokens: {", "lengths: {kind: trace, file: gone.csv}  # {")
+    lines = [line for line in text.splitlines() if "prompt_tokens" not in line]
+    text = "\n".join(lines).replace("      lengths", "    - lengths")
+    with pytest.raises(InputError, match=r"yaml:8: workload.streams\[0\].lengths.file: cannot"):
+        small(text=text)
+
+
+def test_a_scenario_is_no_plan_file_nor_a_plan_file_a_scenario() -> None:
+    with pytest.raises(InputError, match=r"plan.yaml:2: demand: belongs to a plan file"):
+        parse_scenario(load_yaml(SMALL, "plan.yaml"))
+    text = SMALL.replace("  sampling: greedy", "  arrivals: {kind: poisson, rate_per_s: 1}")
+    scenario = text.replace(text.splitlines()[1] + "\n", "")
+    with pytest.raises(InputError, match="demand: is missing: this is a scenario"):
+        small(text=scenario)
