@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from models.strict_yaml import InputError
+from models.strict_yaml import InputError, load_yaml
+from sim.planning.fleets import fewest_replicas
+from sim.planning.inputs import inputs
 from sim.planning.scenario import day
+from sim.scenario.load import parse_scenario
 from tests.plans import PLAIN, SMALL, edited, settings, small
 
 
@@ -24,11 +27,14 @@ from tests.plans import PLAIN, SMALL, edited, settings, small
         ({"search": "{model.replicas: [1, 2]}"}, "search.model.replicas", "no key to search"),
         ({"search": "{model.tp: [1, 2, 1]}"}, "search.model.tp[2]", "listed twice"),
         ({"search": "{model.tp: [1, two]}"}, "search.model.tp[1]", "integer"),
-        ({"search": "{'strategies[2].k': [1]}"}, "search.strategies[2].k", "strategies[1]"),
+        ({"search": "{'strategies[2].k': [1]}"}, "search.strategies[2].k", "the file lists 2"),
         ({"search": "{'strategies[1].q': [1]}"}, "search.strategies[1].q[0]", "unknown key"),
         ({"search": "{hardware.gpu: [l40s, h100]}"}, "search.hardware.gpu[1]", "is unknown"),
+        ({"search": "{model.tp: [3]}"}, "search.model.tp[0]", "must divide the 32 heads"),
+        ({"model": "{transformer: lama}"}, "model.transformer", "unknown transformer 'lama'"),
         ({"search": "{model.tp: []}"}, "search.model.tp", "at least 1"),
-        ({"failure": "some"}, "failure", "none"),
+        ({"failure": "some"}, "failure", "must be none or {restart: {...}}, got 'some'"),
+        ({"failure": "true"}, "failure", "must be none or {restart: {...}}, got true"),
         ({"run": "{window_s: 600, hour_s: 300}"}, "run.hour_s", "at least run.window_s"),
         (
             {"workload": "{arrivals: {kind: poisson}, streams: [{}]}"},
@@ -114,6 +120,27 @@ def test_a_replica_is_killed_at_the_peak_even_where_that_is_midnight(
     assert [failure.at_s for failure in made.failures] == [killed_s]
 
 
+@pytest.mark.parametrize("written", ["none", "null", "false"])
+def test_no_replica_is_killed_however_none_is_written(written: str) -> None:
+    file = small(failure=written)
+    assert fewest_replicas(file.plan) == 1
+    assert day(file.plan, file.candidates[0].scenario, 1).failures == ()
+
+
+@pytest.mark.parametrize(
+    ("failure", "source"),
+    [
+        ("{restart: {load_bytes_per_s: 2e9, boot_s: 90}}", "stated in the plan file"),
+        ("{in_flight: lose}", "a default without a source"),
+        ("{}", "a default without a source"),
+    ],
+)
+def test_a_restart_that_the_file_states_is_not_told_as_a_default(failure: str, source: str) -> None:
+    row = inputs(small(failure=failure).plan, [])[-1]
+    assert row["value"] == "weights read at 2 GB/s, then 90 s"
+    assert row["source"] == source
+
+
 def test_a_demand_too_small_to_judge_by_is_refused_at_its_own_key() -> None:
     with pytest.raises(InputError, match=r"demand\.requests_per_day: makes 0\.\d+ requests in"):
         small("demand.requests_per_day=1")
@@ -130,3 +157,20 @@ def test_where_sequences_switch_the_strategy_they_start_in_stands_in() -> None:
     assert [one.group for one in stand_ins] == [one.group for one in file.candidates]
     plain = small(text=PLAIN).candidates[0]
     assert plain.stand_in is plain
+
+
+def test_a_trace_that_is_missing_is_told_at_its_key() -> None:
+    text = PLAIN.replace("output_tokens: {", "lengths: {kind: trace, file: gone.csv}  # {")
+    lines = [line for line in text.splitlines() if "prompt_tokens" not in line]
+    text = "\n".join(lines).replace("      lengths", "    - lengths")
+    with pytest.raises(InputError, match=r"yaml:8: workload.streams\[0\].lengths.file: cannot"):
+        small(text=text)
+
+
+def test_a_scenario_is_no_plan_file_nor_a_plan_file_a_scenario() -> None:
+    with pytest.raises(InputError, match=r"plan.yaml:2: demand: belongs to a plan file"):
+        parse_scenario(load_yaml(SMALL, "plan.yaml"))
+    text = SMALL.replace("  sampling: greedy", "  arrivals: {kind: poisson, rate_per_s: 1}")
+    scenario = text.replace(text.splitlines()[1] + "\n", "")
+    with pytest.raises(InputError, match="demand: is missing: this is a scenario"):
+        small(text=scenario)

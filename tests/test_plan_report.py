@@ -132,7 +132,9 @@ def test_what_moves_the_answer_most_is_to_be_measured_first():
     worst = plan_evidence.measure_next(no_upper_end())[0]
     assert "from 6.7 to more GPUs than any fleet has, between" in worst
     still = [{**row, "gpus_lo": 8.0, "gpus_hi": 8.01} for row in document()["tornado"]]
-    assert plan_evidence.measure_next(document(tornado=still)) == []
+    assert plan_evidence.measure_next(document(tornado=still)) == [
+        "No uncertain input moves the answer by itself."
+    ]
 
 
 def test_inputs_are_counted_by_what_they_rest_on_and_the_assumed_ones_named():
@@ -208,3 +210,46 @@ def test_colours_only_where_asked():
     assert "\x1b[" not in plan_report(document(), 100)
     coloured = plan_report(document(), 100, colour=True)
     assert "\x1b[1;32mBuy 8 h100_sxm" in coloured
+
+
+def test_what_cannot_run_is_not_listed_among_what_cannot_hold_the_slo():
+    why = "must divide the 32 heads of llama-3.1-8b, got 3"
+    row = {"strategy": "ngram K=3", "gpu": "l40s", "why": why, "key": "model.tp", "runs": False}
+    made = document()
+    report = plan_report({**made, "impossible": [row, *made["impossible"]]}, 120)
+    cannot, slo = report.partition("\nCannot run\n")[2].split("\nCannot hold the SLO\n")
+    assert f"ngram K=3 on l40s: model.tp: {why}" in cannot
+    assert "an idle replica takes" not in cannot
+    assert "an idle replica takes" in slo
+    assert "Cannot run" not in plan_report(made, 120)
+
+
+def test_a_killed_replica_is_told_without_the_check_of_a_day():
+    def peak(**changes: object) -> str:
+        return next(text for text in plan_words.notes(document(**changes)) if "a peak" in text)
+
+    assert "with one replica killed" in peak(check=None, killed=True)
+    assert "with one replica killed" not in peak(check=None, killed=False)
+
+
+def test_the_capacity_of_a_replica_that_sees_few_requests_is_told_as_chance():
+    made = document()
+    assert "of chance" not in " ".join(plan_words.notes(made))
+    made["plans"][0]["replica_capacity_req_s"]["value"] = 0.1
+    assert "sees few requests in 5 minutes (30)" in " ".join(plan_words.notes(made))
+
+
+def test_nearly_sure_reads_alike_in_words_and_in_the_table():
+    made = document()
+    made["plans"][0]["confidence"] = 0.9967
+    assert "99 % sure" in plan_words.answer(made)
+    line = next(x for x in plan_report(made, 250).splitlines() if x.startswith("*P"))
+    assert " 99 " in line
+    assert " 100 " not in line
+
+
+def test_a_band_names_the_inputs_that_give_it_its_basis():
+    made = document()
+    basis = made["plans"][0]["gpus_band"]["basis"]
+    names = [row["input"] for row in made["tornado"] if row["basis"] == basis]
+    assert f"it is {basis} by {names[0]}" in plan_words.notes(made)[0]

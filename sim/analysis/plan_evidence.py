@@ -67,7 +67,10 @@ def percentiles(document: Document) -> list[tuple[str, list[str]]]:
 
 def measure_next(document: Document) -> list[str]:
     """The inputs whose uncertainty moves the answer most, in words."""
-    rows = [row for row in document.get("tornado") or () if matters(row)]
+    tried = document.get("tornado") or ()
+    rows = [row for row in tried if matters(row)]
+    if tried and not rows:
+        return ["No uncertain input moves the answer by itself."]
     return [moved(row) for row in rows[:MEASURE_FIRST]]
 
 
@@ -114,11 +117,23 @@ def assumed(document: Document) -> Sequence[Mapping[str, Any]]:
     return [row for row in document.get("inputs") or () if row["basis"] == "assumed"]
 
 
-def impossible(document: Document) -> list[tuple[str, str]]:
-    """Who cannot hold the SLO, and why; strategies with the same reason on a GPU together."""
+def impossible(document: Document) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Lists of who cannot run, and who cannot hold the SLO, by title; empty ones are left out."""
+    rows = document["impossible"]
+    lists = [
+        ("Cannot run", _grouped([row for row in rows if not row.get("runs", True)])),
+        ("Cannot hold the SLO", _grouped([row for row in rows if row.get("runs", True)])),
+    ]
+    return [(title, found) for title, found in lists if found]
+
+
+def _grouped(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Who, and why; strategies with the same reason on a GPU together."""
     found: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in document["impossible"]:
-        found.setdefault((row["gpu"], row["why"]), []).append(row)
+    for row in rows:
+        key = row.get("key") or ""
+        why = f"{key}: {row['why']}" if "." in key else row["why"]
+        found.setdefault((row["gpu"], why), []).append(row)
     return [(_who(gpu, rows), why) for (gpu, why), rows in found.items()]
 
 

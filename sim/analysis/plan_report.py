@@ -70,9 +70,8 @@ def _evidence(document: Document, width: int) -> Iterator[Line]:
     if document.get("inputs"):
         title = f"This rests on {plan_evidence.rests_on(document)}"
         yield from _section(f"{title}. Assumed:" if assumed else f"{title}.", assumed, width)
-    if impossible := plan_evidence.impossible(document):
-        texts = [f"{who}: {why}" for who, why in impossible]
-        yield from _section("Cannot hold the SLO", texts, width)
+    for title, found_out in plan_evidence.impossible(document):
+        yield from _section(title, [f"{who}: {why}" for who, why in found_out], width)
     yield from _wrapped(
         f"{plan_evidence.counts(document)}; seed {document['seed']}.", width, "note"
     )
@@ -175,7 +174,7 @@ def columns_of(document: Document) -> list[tuple[str, list[tuple[str, Cell]]]]:
     """Groups of columns of the table of plans, with how to fill them."""
     window = describe.duration(document["window_s"])
     asked = document.get("confidence")
-    enough: list[tuple[str, Cell]] = [("%", lambda plan: _percent(plan.get("confidence")))]
+    enough: list[tuple[str, Cell]] = [("%", _sure)]
     if asked is not None:
         for_asked = f"GPUs for {100 * asked:g} %"
         enough.append((for_asked, lambda plan: _count(plan.get("gpus_for_confidence"))))
@@ -228,6 +227,11 @@ def _latency(key: str) -> Cell:
 
 def _percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.0f}"
+
+
+def _sure(plan: Plan) -> str:
+    sure = plan.get("confidence")
+    return MISSING if sure is None else str(plan_words.whole_percent(sure))
 
 
 def _count(value: int | None) -> str:

@@ -15,6 +15,8 @@ Plan = Mapping[str, Any]
 
 TOLD_OTHERWISE = ("hardware.gpu", "hardware.gpus", "model.tp", "model.replicas")
 PRECISIONS = {"model.weights": "weights", "model.kv": "KV"}
+FEW_ALONE = 100
+"""Requests of a window whose p95 hangs on the five slowest: with fewer a capacity is of chance."""
 LATENCIES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queue_s": "queueing"}
 
 
@@ -148,6 +150,11 @@ def _cost(plan: Plan) -> str:
     return f"{money(plan['usd_per_hour'])} USD/h{each}"
 
 
+def whole_percent(share: float) -> int:
+    """Whole percent; short of all it never reads 100."""
+    return 100 if share >= 1 else min(round(100 * share), 99)
+
+
 def sureness(document: Document, plan: Plan) -> str:
     """How likely these GPUs are enough, and how many are for the confidence asked."""
     sure, asked, more = (
@@ -157,7 +164,7 @@ def sureness(document: Document, plan: Plan) -> str:
     )
     if sure is None:
         return ""
-    text = f"{percent(sure)} sure that {plan['gpus']} are enough"
+    text = f"{whole_percent(sure)} % sure that {plan['gpus']} are enough"
     if asked is None:
         return text
     if sure >= asked:
@@ -175,16 +182,33 @@ def notes(document: Document) -> list[str]:
     if band.get("basis") in BASIS:
         level = percent(band.get("level") or document["level"])
         basis = band["basis"]
-        texts.append(f"The band holds {level} of outcomes; it is {basis}: {BASIS[basis]}.")
+        of = _of_basis(document, basis)
+        texts.append(f"The band holds {level} of outcomes; it is {basis}{of}: {BASIS[basis]}.")
     if plan is not None and plan.get("headroom") is not None:
-        killed = (document.get("check") or {}).get("killed_at_s") is not None
+        day = document.get("check") or {}
+        killed = document.get("killed", day.get("killed_at_s") is not None)
         left = " with one replica killed" if killed else ""
         texts.append(
             f"The fleet holds a peak of {number(plan['fleet_peak_req_s'])} req/s{left}, "
             f"{headroom(plan)} than expected; first to give is "
             f"{latencies(plan.get('limited_by'))}."
         )
+    alone = ((plan or {}).get("replica_capacity_req_s") or {}).get("value")
+    if alone is not None and alone * document["window_s"] < FEW_ALONE:
+        seen = number(alone * document["window_s"])
+        window = describe.duration(document["window_s"])
+        texts.append(
+            f"One replica alone sees few requests in {window} ({seen}): its capacity is of chance, "
+            "and may be far from the fleet's share."
+        )
     return texts
+
+
+def _of_basis(document: Document, basis: str) -> str:
+    """The inputs that give a band its basis: `` by acceptance``; demand is no part of it."""
+    rows = document.get("tornado") or ()
+    names = [row["input"] for row in rows if row["basis"] == basis and row["input"] != "demand"]
+    return f" by {', '.join(names)}" if names else ""
 
 
 def headroom(plan: Plan) -> str:

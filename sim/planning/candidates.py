@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
-import itertools
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from models import catalog
 from models.schema import ModelError
 from models.strategies import Strategy
 from models.strict_yaml import Document, InputError, read_yaml, show, validate
 from sim.planning.scenario import scenario_data
 from sim.planning.schema import Plan
+from sim.planning.searched import check_search, explained, overridden, own_key, product
 from sim.scenario.build import build
-from sim.scenario.overrides import canonical, locate, parse_override, replaced, within
+from sim.scenario.overrides import locate, replaced, within
 from sim.scenario.paths import with_absolute_paths
 from sim.scenario.schema import Scenario
-
-MAX_CANDIDATES = 20_000
-BLOCKS = ("hardware", "model", "engine", "strategies")
-TAKEN = ("model.replicas", "model.transformer", "hardware.gpus", "hardware.price_per_gpu_hour")
-
-_STRATEGY = re.compile(r"strategies\[(\d+)\]")
 
 
 class Candidate(NamedTuple):
@@ -63,11 +54,21 @@ class Candidate(NamedTuple):
 
 
 class Impossible(NamedTuple):
-    """Candidates that nobody can run, and why; ``candidates`` counts those of one reason."""
+    """Candidates that nobody can run, and why.
+
+    Attributes
+    ----------
+    strategy, gpu, why : str
+    key : str
+        Dotted key at fault; empty where none is known.
+    candidates : int
+        How many have this reason.
+    """
 
     strategy: str
     gpu: str
     why: str
+    key: str = ""
     candidates: int = 1
 
 
@@ -120,122 +121,57 @@ def parse_plan(document: Document, overrides: Sequence[str] = ()) -> PlanFile:
     """List the candidates of a plan file already parsed; see ``load_plan``."""
     if not isinstance(document.data, dict):
         raise document.error("", f"must be a mapping, got {show(document.data)}")
-    document = replace(document, data=_overridden(document, overrides))
+    _check_kind(document)
+    document = replace(document, data=overridden(document, overrides))
     plan = validate(Plan, document)
-    _check_search(document, plan)
+    check_search(document, plan)
     found: list[Candidate] = []
-    reasons: dict[tuple[str, str, str], int] = {}
+    failed: list[InputError] = []
+    reasons: dict[tuple[str, str, str, str], int] = {}
     for index, strategy in enumerate(plan.strategies):
-        for settings in _product(plan.search, index):
+        for settings in product(plan.search, index):
             made = _candidate(document, plan, index, settings)
             if isinstance(made, Candidate):
                 found.append(made)
                 continue
+            failed.append(explained(document, settings, index, made))
             gpu = str(settings.get("hardware.gpu", plan.hardware.gpu))
-            reason = (strategy.name, gpu, made)
+            reason = (strategy.name, gpu, made.message, made.key)
             reasons[reason] = reasons.get(reason, 0) + 1
-    impossible = tuple(Impossible(*reason, count) for reason, count in reasons.items())
+    impossible = tuple(
+        Impossible(strategy, gpu, why, key, count)
+        for (strategy, gpu, why, key), count in reasons.items()
+    )
     if not found:
-        first = impossible[0]
-        where = "search" if plan.search else "model"
-        raise document.error(
-            where, f"no candidate can run; {first.strategy} on {first.gpu}: {first.why}"
-        )
+        raise _none_can_run(document, plan, failed, impossible[0])
     return PlanFile(document, plan, tuple(found), impossible)
 
 
-def _overridden(document: Document, overrides: Sequence[str]) -> dict[str, Any]:
-    """The data with what is set, and without the searches of those keys."""
-    data = dict(document.data)
-    for item in [parse_override(text) for text in overrides]:
-        if within(canonical(item.key), "search"):
-            raise item.error(item.key, "set the searched key itself: one value ends its search")
-        try:
-            data = replaced(data, locate(data, item.key), item.value)
-        except ValueError as error:
-            raise item.error(item.key, str(error)) from None
-        search = data.get("search")
-        if isinstance(search, dict):
-            kept = {
-                key: values
-                for key, values in search.items()
-                if not within(canonical(str(key)), canonical(item.key))
-            }
-            data["search"] = kept
-    return data
+def _check_kind(document: Document) -> None:
+    """Tell a scenario from a plan file that lacks a block."""
+    workload = document.data.get("workload")
+    if "demand" not in document.data and isinstance(workload, dict) and "arrivals" in workload:
+        raise document.error(
+            "demand", "is missing: this is a scenario (for run, sweep, capacity), no plan file"
+        )
 
 
-def _check_search(document: Document, plan: Plan) -> None:
-    """Refuse keys that are not for searching, values listed twice, and unknown names."""
-    for key, values in plan.search.items():
-        name, place = canonical(key), f"search.{key}"
-        if name.split(".")[0].split("[")[0] not in BLOCKS:
-            raise document.error(place, f"must begin with one of {', '.join(BLOCKS)}")
-        if name in TAKEN:
-            raise document.error(place, "is no key to search")
-        asked = _STRATEGY.match(name)
-        if name.startswith("strategies") and (
-            asked is None or int(asked[1]) >= len(plan.strategies) or name == asked[0]
-        ):
-            last = len(plan.strategies) - 1
-            raise document.error(place, f"names a key of strategies[0] to strategies[{last}]")
-        for at, value in enumerate(values):
-            if any(value == other and type(value) is type(other) for other in values[:at]):
-                raise document.error(f"{place}[{at}]", f"is listed twice, got {show(value)}")
-    for (key, _), (other, _) in itertools.combinations(plan.search.items(), 2):
-        one, two = canonical(key), canonical(other)
-        if within(one, two) or within(two, one):
-            raise document.error(f"search.{other}", f"overlaps '{key}', which is searched too")
-    for index in range(len(plan.strategies)):
-        size = len(list(itertools.islice(_product(plan.search, index), MAX_CANDIDATES + 1)))
-        if size > MAX_CANDIDATES:
-            raise document.error("search", f"makes more than {MAX_CANDIDATES} candidates")
-    _check_names(document, plan)
-
-
-def _check_names(document: Document, plan: Plan) -> None:
-    """Names are the user's mistakes, not candidates that cannot run."""
-    asked = [("hardware.gpu", "hardware", plan.hardware.gpu), ("engine.name", "engines", None)]
-    for key, section, stated in asked:
-        known = catalog.names(section)
-        values = plan.search.get(key, ())
-        for at, value in enumerate(values):
-            if value not in known:
-                raise document.error(f"search.{key}[{at}]", _unknown(value, known))
-        if stated is not None and not values and stated not in known:
-            raise document.error(key, _unknown(stated, known))
-    if (
-        plan.hardware.gpu is None
-        and "hardware.gpu" not in plan.search
-        and (plan.hardware.profile is None)
-    ):
-        raise document.error("hardware.gpu", "is missing: name a GPU, or search over several")
-    for gpu in plan.prices:
-        if gpu not in catalog.names("hardware"):
-            raise document.error(f"prices.{gpu}", _unknown(gpu, catalog.names("hardware")))
-
-
-def _unknown(value: Any, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(value), known, 1)
-    hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(known)}"
-    return f"is unknown, got {show(value)}; {hint}"
-
-
-def _product(search: Mapping[str, Sequence[Any]], strategy: int) -> Iterator[dict[str, Any]]:
-    """Settings of every candidate of one strategy, the last key fastest."""
-    keys = [
-        key
-        for key in search
-        if not (asked := _STRATEGY.match(canonical(key))) or int(asked[1]) == strategy
-    ]
-    for values in itertools.product(*(search[key] for key in keys)):
-        yield dict(zip(keys, values, strict=True))
+def _none_can_run(
+    document: Document, plan: Plan, failed: Sequence[InputError], first: Impossible
+) -> InputError:
+    """The mistake all candidates share, at its own place; else that none can run, and one why."""
+    one = failed[0]
+    if one.key and all((one.key, one.message) == (each.key, each.message) for each in failed):
+        return one
+    key = "search" if plan.search else "model"
+    why = f"{first.key}: {first.why}" if "." in first.key else first.why
+    return document.error(key, f"no candidate can run; {first.strategy} on {first.gpu}: {why}")
 
 
 def _candidate(
     document: Document, plan: Plan, index: int, settings: dict[str, Any]
-) -> Candidate | str:
-    """The candidate, or why it cannot run.
+) -> Candidate | InputError:
+    """The candidate, or why it cannot run, with the key at fault.
 
     Raises
     ------
@@ -253,11 +189,11 @@ def _candidate(
     try:
         scenario = validate(Scenario, shown)
     except InputError as error:
-        raise _explained(document, settings, index, error) from None
+        raise explained(document, settings, index, error) from None
     try:
         deployment = build(scenario)
     except ModelError as error:
-        return str(error)
+        return document.error(own_key(error.key, index), str(error))
     gpu = deployment.accelerator.name
     return Candidate(plan.strategies[index].name, gpu, settings, scenario)
 
@@ -271,21 +207,3 @@ def _shown(document: Document, data: dict[str, Any], index: int) -> Document:
         if not key.startswith("strategies[") or within(key, own)
     }
     return Document(data, document.path, lines)
-
-
-def _explained(
-    document: Document, settings: Mapping[str, Any], index: int, error: InputError
-) -> InputError:
-    """Tell a value that is wrong at its place in ``search``, if it is there."""
-    if error.path != document.path:
-        return error
-    key = re.sub(r"^strategies\[\d+\]", f"strategies[{index}]", error.key)
-    for asked, value in settings.items():
-        if within(key, canonical(asked)) or (key and within(canonical(asked), key)):
-            at = next(
-                i
-                for i, one in enumerate(document.data["search"][asked])
-                if one == value and type(one) is type(value)
-            )
-            return document.error(f"search.{asked}[{at}]", error.message)
-    return document.error(key, error.message)

@@ -35,7 +35,9 @@ Out = Annotated[
     str | None,
     typer.Option("--out", metavar="DIR", help="Also write plan.json, chosen.yaml, report.html."),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", min=1, max=256, help="Processes that search.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, max=256, help="Processes; default one a core.")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="Without the check over a whole day.")]
 
 
@@ -84,7 +86,7 @@ def plan(
     file: PlanFile,
     overrides: Overrides = [],  # noqa: B006
     out: Out = None,
-    jobs: Jobs = 1,
+    jobs: Jobs = None,
     quick: Quick = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -100,13 +102,14 @@ def plan(
         from sim.analysis.plan_report import plan_report
         from sim.output import to_json
         from sim.planning import candidates, document, page
+        from sim.planning.jobs import cores
 
         asked = candidates.load_plan(file, overrides)
         folder = page.check_out(out, file)
     try:
         with interrupts.handled(stop):
             with progress.shown(quiet) as bar:
-                found = document.planned(asked, jobs, quick, bar.update)
+                found = document.planned(asked, jobs or cores(), quick, bar.update)
             if folder is not None:
                 page.write(found, folder)
     except KeyboardInterrupt:

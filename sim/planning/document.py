@@ -15,7 +15,7 @@ from sim.planning.costs import pareto, rank
 from sim.planning.inputs import inputs
 from sim.planning.jobs import each
 from sim.planning.scenario import day
-from sim.planning.schema import Plan
+from sim.planning.schema import Kill, Plan
 from sim.progress import OnProgress
 from sim.scenario.dump import plain
 from sim.scenario.schema import Scenario
@@ -105,6 +105,7 @@ def planned(
         "chosen": chosen,
         "check": checked,
         "missed": missed,
+        "killed": isinstance(file.plan.failure, Kill),
         "tornado": [] if chosen is None else found[chosen].tornado,
         "inputs": inputs(file.plan, found),
         "search": [row for one in answers for row in one.search],
@@ -210,15 +211,12 @@ def _counts(file: PlanFile, answers: Sequence[Answer]) -> Json:
 
 def _impossible(file: PlanFile, answers: Sequence[Answer]) -> list[Json]:
     """Candidates nobody can run, and strategies that hold the demand on no fleet of a GPU."""
-    rows = [
-        {"strategy": one.strategy, "gpu": one.gpu, "why": one.why, "candidates": one.candidates}
-        for one in file.impossible
-    ]
+    rows = [{**one._asdict(), "runs": False} for one in file.impossible]
     groups = grouped(file.candidates)
     for (strategy, gpu), one in zip(groups, answers, strict=True):
         if one.plan is None:
-            counted: Mapping[str, Any] = {"candidates": len(groups[strategy, gpu])}
-            rows.append({"strategy": strategy, "gpu": gpu, "why": one.why, **counted})
+            told: Mapping[str, Any] = {"candidates": len(groups[strategy, gpu]), "runs": True}
+            rows.append({"strategy": strategy, "gpu": gpu, "why": one.why, "key": "", **told})
     return rows
 
 

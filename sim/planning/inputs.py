@@ -9,7 +9,7 @@ from models import catalog
 from sim.analysis.assumptions import Assumption, assumptions
 from sim.planning.answer import Answer
 from sim.planning.costs import price_per_gpu_hour
-from sim.planning.schema import RESTART, Kill, Plan
+from sim.planning.schema import Kill, Plan
 from sim.scenario.build import build
 
 Json = dict[str, Any]
@@ -113,6 +113,7 @@ def _failure(plan: Plan) -> list[Json]:
     if not isinstance(plan.failure, Kill):
         return []
     restart = plan.failure.restart
-    value = f"weights read at {restart.load_bytes_per_s:g} byte/s, then {restart.boot_s:g} s"
-    source = "a default without a source" if restart == RESTART else STATED
+    value = f"weights read at {restart.load_bytes_per_s / 1e9:g} GB/s, then {restart.boot_s:g} s"
+    stated = "restart" in plan.failure.model_fields_set
+    source = STATED if stated else "a default without a source"
     return [_input("restart of a replica", value, "assumed", source)]

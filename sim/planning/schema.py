@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from models.schema import Fraction, Frozen, ModelError, Positive
 from models.strategies import Strategy
-from models.strict_yaml import Label
+from models.strict_yaml import Label, show
 from sim.analysis.windows import FEW
 from sim.scenario.distributions import word_or_number
 from sim.scenario.fleet import Client, Restart
@@ -85,9 +85,19 @@ class Kill(Frozen):
     )
 
 
+def _none(value: object) -> object:
+    """``none`` in every way it may be written."""
+    if value is None or value is False:
+        return "none"
+    if value != "none" and not isinstance(value, (dict, Kill)):
+        raise ValueError(f"must be none or {{restart: {{...}}}}, got {show(value)}")
+    return value
+
+
 Failing = Annotated[
     Annotated[Literal["none"], Tag("word")] | Annotated[Kill, Tag("number")],
     Discriminator(word_or_number),
+    BeforeValidator(_none),
 ]
 Watts = Annotated[
     Annotated[dict[Label, Positive], Tag("by_gpu")] | Annotated[Positive, Tag("number")],
@@ -165,7 +175,9 @@ class Plan(Frozen):
         "their values; a key of one strategy multiplies that strategy's candidates only.",
     )
     failure: Failing = Field(
-        default=Kill(), description="The replica killed in the middle of the busiest hour, or none."
+        default=Kill(),
+        description="The replica killed in the middle of the busiest hour; `none` (or null, false) "
+        "plans without, and then one replica may be enough.",
     )
     prices: dict[Label, Price] = Field(
         default={},

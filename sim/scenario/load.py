@@ -102,6 +102,8 @@ def expand(document: Document, overrides: Sequence[str] = (), most: int = MAX_PO
     """
     if not isinstance(document.data, dict):
         raise document.error("", f"must be a mapping, got {show(document.data)}")
+    if "demand" in document.data:
+        raise document.error("demand", "belongs to a plan file (for plan): this must be a scenario")
     sets = tuple(parse_override(text) for text in overrides)
     return Expansion(document, sets, unfold(document, [item.key for item in sets], most))
 

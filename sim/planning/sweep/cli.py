@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -59,6 +58,7 @@ def sweep(
                 from models.strict_yaml import InputError, read_yaml
                 from sim import progress
                 from sim.output import to_json
+                from sim.planning.jobs import cores
                 from sim.planning.sweep import report, whole
                 from sim.planning.sweep.at import operating_point
                 from sim.planning.sweep.store import check_folder
@@ -83,7 +83,7 @@ def sweep(
                     stop.check()
                     bar.update(label, done, total)
 
-                wanted = whole.Wanted(folder, jobs or _cores(), dask, here)
+                wanted = whole.Wanted(folder, jobs or cores(), dask, here)
                 document, results = whole.sweep(expansion, wanted, on_points)
             rows = results.to_pylist()
             shown = {**document, "rows": rows}
@@ -98,11 +98,6 @@ def sweep(
         print(f"wrote {folder}", file=sys.stderr)
     if stop.asked:
         raise typer.Exit(stop.status)
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 __all__ = ["sweep"]
