@@ -12,6 +12,7 @@ from scipy import stats
 
 from models.strict_yaml import InputError, load_yaml
 from sim.analysis.capacity_report import capacity_report
+from sim.analysis.report import BASIS
 from sim.analysis.verdict import number
 from sim.cli import main
 from sim.planning import by_strategy
@@ -213,7 +214,9 @@ def test_table_and_document_say_the_same(
     text = capsys.readouterr().out
     assert text == capacity_report(document, 100)
     assert text.startswith("How much does it carry?\n")
-    bounds = "TTFT p95 within 200 ms, TPOT p95 within 12 ms, E2E p95 within 900 ms for 90 % of"
+    bounds = (
+        "TTFT p95 within 200 ms, TPOT p95 within 12 ms, E2E p95 within 900 ms, and 90 % of requests"
+    )
     assert bounds in " ".join(text.split())
     for row in document["rows"]:
         assert number(row["capacity"]) in text
@@ -236,10 +239,14 @@ def main_exits(arguments: list[str], status: int | None) -> None:
         (["--set", "workload.arrivals={kind: ramp, from_per_s: 1, to_per_s: 2, over_s: 9}"],
          "workload.arrivals.kind: no single load to search for"),
         (["--set", "model.tp=3"], "model.tp"),
+        (["--hour", "nan"], "'--hour': must be 1 to 1e+06 seconds, got nan"),
+        (["--hour", "0"], "'--hour': must be 1 to 1e+06 seconds, got 0"),
+        (["--lead", "-1"], "'--lead': must be 0 to 1e+06 seconds, got -1"),
         (["--set", "workload.arrivals={kind: closed_loop, users: 2}", "--set", "slo={}"],
-         "slo: nothing limits this load"),
+         "slo: needs at least one bound: ttft_s, tpot_s, e2e_s"),
+        (["--set", "slo={attainment: 0.9}"], "slo={attainment: 0.9}: slo: needs at least one"),
         (["--set", "workload.arrivals={kind: diurnal, mean_rate_per_s: 1, peak_factor: 2}",
-          "--set", "slo={}"], "slo: nothing limits this load"),
+          "--set", "slo={}"], "slo={}: slo: needs at least one bound"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(
@@ -250,6 +257,52 @@ def test_bad_input_is_refused(
     assert said.out == ""
     assert message in said.err
     assert said.err.count("\n") == 1
+
+
+def test_a_file_without_bounds_is_refused_with_its_line(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line for line in TEXT.splitlines(True) if not line.startswith("slo:")]
+    for slo, at in (("", 2), ("slo: {}\n", len(lines) + 1)):
+        file.write_text("".join(lines) + slo)
+        main_exits(short(file), 2)
+        bounds = "slo: needs at least one bound: ttft_s, tpot_s, e2e_s"
+        assert capsys.readouterr().err == f"{file}:{at}: {bounds}\n"
+
+
+def test_only_what_the_table_shows_is_explained(document: dict[str, Any]) -> None:
+    plain, eagle = document["rows"]
+    bases = {row["band"]["basis"] for row in document["rows"]}
+    text = capacity_report(document, 160)
+    for row in document["rows"]:
+        (line,) = [line for line in text.splitlines() if line[2:].startswith(row["strategy"])]
+        assert row["band"]["basis"] in line.split()
+    assert {basis for basis in BASIS if f"{basis}: {BASIS[basis]}" in text} == bases
+    nothing = {"capacity": None, "per_gpu": None, "ratio": None, "band": None, "worst": None}
+    nothing |= {"limited_by": None, "interval": plain["interval"] | {"lo": None, "hi": None}}
+    none = capacity_report(document | {"rows": [plain | nothing, eagle | nothing]}, 100)
+    assert "Loosen its bounds, or serve with more GPUs or a larger model.tp." in " ".join(
+        none.split()
+    )
+    for word in ("band", "basis", "largest", "90 %:", ". ."):
+        assert word not in none
+    assert "Loosen" not in text
+    some = capacity_report(document | {"rows": [plain, eagle | nothing]}, 100)
+    assert "Loosen" in some
+    assert "largest: " in some
+
+
+def test_a_single_window_is_no_sliding_one(document: dict[str, Any]) -> None:
+    assert "Must hold in every 5 seconds of 10 seconds after 2 sec" in capacity_report(document, 99)
+    whole = document | {"stretch": {"lead_s": 0.0, "length_s": 60.0, "window_s": 60.0}}
+    assert "Must hold in the 1 minute: TTFT" in capacity_report(whole, 100)
+
+
+def test_the_help_has_no_holes(capsys: pytest.CaptureFixture[str]) -> None:
+    main_exits(["capacity", "--help"], 0)
+    words = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Seconds that must hold; from 1." in words
+    assert " ." not in words
 
 
 def test_an_interrupted_search_keeps_the_strategies_that_are_complete() -> None:

@@ -304,12 +304,17 @@ def test_refused_requests_are_later_than_any_bound() -> None:
     assert (judged.met, judged.margin, judged.limited_by) == (False, math.inf, "ttft_s p90")
 
 
-def test_without_bounds_the_load_must_not_saturate() -> None:
-    one = judge_of("slo={attainment: 0.9}", stretch=Stretch(10.0, 120.0, 20.0))
+def test_a_load_within_wide_bounds_must_not_saturate() -> None:
+    one = judge_of("slo={e2e_s: {p95: 1000}}", stretch=Stretch(10.0, 120.0, 20.0))
     held = one(16.0)
-    assert (held.met, held.limited_by) == (True, "saturated")
+    assert (held.met, held.stopped) == (True, False)
     full = one(80.0)
     assert (full.met, full.limited_by) == (False, "saturated")
+
+
+def test_without_bounds_there_is_nothing_to_judge_by() -> None:
+    with pytest.raises(ModelError, match="needs at least one bound"):
+        judge_of("slo={attainment: 0.9}")
 
 
 def test_a_ramp_has_no_single_load() -> None:

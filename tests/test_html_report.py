@@ -13,7 +13,7 @@ import pytest
 from report_cases import HOSTILE, LABELS, RATE, Case, case, parts, streams
 from rows import band, document, latencies, row, saturated_row
 
-from sim.analysis import describe
+from sim.analysis import describe, slo_words
 from sim.analysis import grid as grid_of
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
@@ -332,12 +332,19 @@ def test_assumptions_give_basis_and_source():
 
 def test_the_slo_is_told_in_words():
     slo: dict[str, Any] = {"ttft_s": {"p95": 0.5, "p50": 0.2}, "attainment": 0.99}
-    assert describe.slo({"slo": slo}) == (
-        "TTFT p95 within 500 ms, TTFT p50 within 200 ms for 99 % of requests"
+    assert slo_words.slo({"slo": slo}) == (
+        "TTFT p95 within 500 ms, TTFT p50 within 200 ms, and 99 % of requests within the loosest"
     )
     slo |= {"classes": {"batch": {"e2e_s": {"p95": 60.0}}}}
-    assert describe.slo({"slo": slo}).endswith("; batch: E2E p95 within 60000 ms")
-    assert describe.slo({"slo": {"attainment": 0.99}}) == describe.slo({}) == ""
+    assert slo_words.slo({"slo": slo}).endswith("; batch: E2E p95 within 60000 ms")
+    two: dict[str, Any] = {"ttft_s": {"p95": 0.5}, "tpot_s": {"p95": 0.015}, "attainment": 0.9}
+    assert slo_words.slo({"slo": two}) == (
+        "TTFT p95 within 500 ms, TPOT p95 within 15 ms, and 90 % of requests within both"
+    )
+    one = {"tpot_s": {"p95": 0.015}, "attainment": 0.95}
+    assert slo_words.slo({"slo": one}).endswith("15 ms, and 95 % of requests within it")
+    assert "within the loosest of each; batch" in slo_words.slo({"slo": two | slo})
+    assert slo_words.slo({"slo": {"attainment": 0.99}}) == slo_words.slo({}) == ""
 
 
 def test_times_are_told_as_one_says_them():

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sim.analysis import describe
+from sim.analysis import describe, slo_words
 from sim.analysis.grid import points
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.report import BASIS
-from sim.analysis.verdict import Row, number
+from sim.analysis.verdict import Row, number, percent
 
 Cell = Callable[[Row], str]
 
@@ -48,12 +48,13 @@ def _lines(document: Mapping[str, Any], width: int) -> Iterator[Line]:
 
 def _asked(document: Mapping[str, Any]) -> str:
     """What must hold, and when."""
-    stretch, bounds = document["stretch"], describe.slo(document["scenario"])
+    stretch = document["stretch"]
     length, window = (describe.duration(stretch[key]) for key in ("length_s", "window_s"))
-    held = f"Must hold in every {window} of {length}"
+    several = stretch["window_s"] < stretch["length_s"]
+    held = f"every {window} of {length}" if several else f"the {length}"
     after = f" after {describe.duration(stretch['lead_s'])} of the same load"
-    what = bounds or "nothing but that the queue does not grow, for no SLO is stated"
-    return f"{held}{after if stretch['lead_s'] else ''}: {what}"
+    what = slo_words.slo(document["scenario"])
+    return f"Must hold in {held}{after if stretch['lead_s'] else ''}: {what}"
 
 
 def _best(rows: Sequence[Row]) -> list[bool]:
@@ -95,7 +96,7 @@ def _groups(rows: Sequence[Row], unit: str) -> list[Group]:
     ]
     return [
         Group(f"load [{unit}]", load),
-        Group("", [column("band", lambda row: span(row["band"]))]),
+        Group("", [column("band", lambda row: span(row["band"])), column("basis", _basis, True)]),
         Group("p95 in its worst window", window),
         Group("", [column("limited by", lambda row: limit(row["limited_by"]), left=True)]),
     ]
@@ -107,6 +108,11 @@ def span(band: Mapping[str, Any] | None) -> str:
         return MISSING
     lo, hi = (number(band[end]) if band[end] is not None else "none" for end in ("lo", "hi"))
     return f"{lo}-{hi}"
+
+
+def _basis(row: Row) -> str:
+    """What the band rests on; nothing where none is shown."""
+    return row["band"]["basis"] if span(row["band"]) != MISSING else MISSING
 
 
 def limit(what: str | None) -> str:
@@ -123,10 +129,9 @@ def _worst(row: Row, name: str, factor: float) -> str:
     return number(None if value is None else factor * value)
 
 
-def _notes(document: Mapping[str, Any]) -> Iterator[str]:
+def _reading(document: Mapping[str, Any]) -> Iterator[str]:
+    """What the columns of loads mean, those that are shown."""
     rows, replications = document["rows"], document["replications"]
-    if not rows:
-        return
     runs = sum(row["simulations"] for row in rows)
     requests = sum(row["simulated"] for row in rows)
     yield (
@@ -134,12 +139,25 @@ def _notes(document: Mapping[str, Any]) -> Iterator[str]:
         f"{'s' * (replications > 1)}; a load 2 % above it does not. Seed {document['seed']}, "
         f"{runs} runs of {requests:,} requests, bands apart."
     )
-    if replications > 1:
-        level = f"{100 * rows[0]['interval']['level']:.0f} %"
+    if any(span(row["interval"]) != MISSING for row in rows):
+        level = percent(rows[0]["interval"]["level"])
         yield f"{level}: what the draw of the workload and the search leave open."
-    bases = sorted({row["band"]["basis"] for row in rows if row["band"]})
-    told = "; ".join(f"{basis}: {BASIS[basis]}" for basis in bases)
-    yield f"band: the same load with every step at the two ends of its error (90 %). {told}."
+    bases = {_basis(row) for row in rows}
+    told = "; ".join(f"{basis}: {meaning}" for basis, meaning in BASIS.items() if basis in bases)
+    if told:
+        yield "band: the same load with every step at the two ends of its error (90 %)."
+        yield f"basis of the band: {told}."
+
+
+def _notes(document: Mapping[str, Any]) -> Iterator[str]:
+    rows = document["rows"]
+    if any(row["capacity"] for row in rows):
+        yield from _reading(document)
+    if any(not row["capacity"] for row in rows):
+        yield (
+            "not even the least load: the SLO is missed even where hardly anything waits. Loosen "
+            "its bounds, or serve with more GPUs or a larger model.tp."
+        )
     if any("attainment" in (row["limited_by"] or "") for row in rows):
         yield "attainment: too few requests within all their bounds, most for the latency named."
     if any(row["hypothetical"] for row in rows):

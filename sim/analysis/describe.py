@@ -222,26 +222,6 @@ def _plain(value: float) -> str:
     return f"{value:g}" if abs(value) < 1e6 else number(value)
 
 
-def slo(scenario: Scenario) -> str:
-    """The bounds of a resolved scenario in words; empty where it states none."""
-    stated = scenario.get("slo") or {}
-    classes = stated.get("classes") or {}
-    parts = [_bounds(stated), *(f"{name}: {_bounds(own)}" for name, own in classes.items())]
-    return "; ".join(part for part in parts if part)
-
-
-def _bounds(stated: Mapping[str, Any]) -> str:
-    bounds = [
-        f"{name[:-2].upper()} {percentile} within {1e3 * bound:g} ms"
-        for name, by_percentile in stated.items()
-        if name != "classes" and isinstance(by_percentile, Mapping)
-        for percentile, bound in by_percentile.items()
-    ]
-    share = stated.get("attainment")
-    asked = f" for {percent(share)} of requests" if share else ""
-    return f"{', '.join(bounds)}{asked}" if bounds else ""
-
-
 def point(values: Mapping[str, Any]) -> str:
     """The varied keys of one point, by as few of their last parts as tell them apart.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from sim.analysis import describe, grid, html_tables, plots
+from sim.analysis import describe, grid, html_tables, plots, slo_words
 from sim.analysis.answer import answer, notes
 from sim.analysis.assumptions import assumptions
 from sim.analysis.figures import MODES, OVER_TIME, Picture, appearance, carried, pictures
@@ -139,7 +139,7 @@ def _context(document: Document) -> dict[str, Any]:
         "load": describe.load(scenario, document.get("trace")),
         "fleet": describe.fleet(scenario),
         "varied": describe.varied(row["point"] for row in rows),
-        "slo": describe.slo(scenario),
+        "slo": slo_words.slo(scenario),
         "reading": "; ".join(reading(rows)) + ".",
         "watch": WATCH if any(switch_off(row) for row in rows) else "",
         "assumptions": assumptions(document),

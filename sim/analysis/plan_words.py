@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from sim.analysis import describe
+from sim.analysis import describe, slo_words
 from sim.analysis.report import BASIS
 from sim.analysis.verdict import number, percent
 
@@ -101,7 +101,7 @@ def clock(seconds: float) -> str:
 
 def setup(document: Document) -> str:
     """Model, engine and SLO."""
-    bounds = describe.slo({"slo": document.get("slo")})
+    bounds = slo_words.slo({"slo": document.get("slo")})
     text = f"{document['model'].get('transformer', 'model')}, {document['engine']}"
     window = describe.duration(document["window_s"])
     return f"{text}; {bounds}, in the worst {window} of the peak" if bounds else text

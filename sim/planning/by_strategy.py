@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from models.schema import ModelError
 from models.strategies import Strategy
 from models.strict_yaml import InputError
 from sim.analysis import describe
@@ -13,9 +14,9 @@ from sim.band import Scale, step_scale
 from sim.document import document_of
 from sim.planning.busy_hour import HOUR, Stretch, unit_of
 from sim.planning.capacity import Capacity, capacity
-from sim.planning.hour import Judge, require_limit
+from sim.planning.hour import Judge, bounds_of
 from sim.progress import OnProgress
-from sim.scenario.load import Point, ScenarioFile
+from sim.scenario.load import Point, ScenarioFile, explained
 from sim.scenario.schema import Scenario
 
 Json = dict[str, Any]
@@ -46,15 +47,21 @@ class Asked:
     stretch: Stretch = HOUR
 
 
-def check(file: ScenarioFile, asked: Asked) -> None:
+def check(file: ScenarioFile, asked: Asked, overrides: Sequence[str] = ()) -> None:
     """Refuse what cannot be searched, before anything is simulated.
+
+    Parameters
+    ----------
+    file : ScenarioFile
+    asked : Asked
+    overrides : sequence of str
+        Those the file was loaded with.
 
     Raises
     ------
     InputError
-        If no strategy has a name asked for.
-    ModelError
-        If the arrivals of a point have no single load, or nothing limits it.
+        If no strategy has a name asked for, the arrivals of a point have no single load, or no
+        bound limits it.
     """
     names = [strategy.name for strategy in file.resolved.strategies]
     for name in asked.only:
@@ -63,7 +70,10 @@ def check(file: ScenarioFile, asked: Asked) -> None:
             message = f"no strategy '{name}'; there are {known}"
             raise InputError(file.document.path, None, "--only", message)
     for point in file.points:
-        require_limit(point.scenario)
+        try:
+            bounds_of(point.scenario)
+        except ModelError as error:
+            raise explained(file, overrides, error) from None
 
 
 def capacities(file: ScenarioFile, asked: Asked, on_progress: OnProgress | None = None) -> Json:

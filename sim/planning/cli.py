@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -21,12 +22,28 @@ Replications = Annotated[
         "--replications", min=1, max=100, help="Workloads drawn; a largest load is found for each."
     ),
 ]
+
+
+def _between(least: float, most: float) -> Callable[[float], float]:
+    """A check that, unlike a range of typer's, words what is no number as well."""
+
+    def checked(value: float) -> float:
+        if not least <= value <= most:
+            raise typer.BadParameter(f"must be {least:g} to {most:g} seconds, got {value:g}")
+        return value
+
+    return checked
+
+
 Hour = Annotated[
     float,
-    typer.Option("--hour", min=1.0, max=1e6, help="Length of the stretch that must hold [s]."),
+    typer.Option("--hour", callback=_between(1, 1e6), help="Seconds that must hold; from 1."),
 ]
 Lead = Annotated[
-    float, typer.Option("--lead", min=0.0, max=1e6, help="Load before it, not judged [s].")
+    float,
+    typer.Option(
+        "--lead", callback=_between(0, 1e6), help="Seconds of load before them, not judged."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -69,7 +86,7 @@ def capacity(
         window_s = scenario.resolved.run.window_s
         stretch = Stretch(lead, hour, min(window_s, hour))
         asked = by_strategy.Asked(only, replications, stretch)
-        by_strategy.check(scenario, asked)
+        by_strategy.check(scenario, asked, overrides)
     with interrupts.handled(stop), progress.shown(quiet) as bar:
         try:
             document = by_strategy.capacities(scenario, asked, bar.update)

@@ -21,7 +21,6 @@ from sim.planning.busy_hour import HOUR, Stretch, load_of, placed, requests_of
 from sim.planning.certain import Watch, judged_line, judged_windows
 from sim.run_tables import request_columns
 from sim.scenario import dump
-from sim.scenario.arrivals import ClosedLoop
 from sim.scenario.build import build
 from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
@@ -47,7 +46,7 @@ class Judged(NamedTuple):
         Largest of a quantile over its bound, and of misses over those the attainment allows, over
         all windows; infinite where it saturates or a window was lost before the end.
     limited_by : str or None
-        What is nearest to its bound, or over it most; without bounds nothing but saturation is.
+        What is nearest to its bound, or over it most.
     worst : dict or None
         The window in which that was: ``start_s`` (since the run's start), ``ttft_s_p95``,
         ``tpot_s_p95``, ``e2e_s_p95``, ``attainment``, ``requests``. None where the run ended early.
@@ -100,11 +99,10 @@ class Judge:
         early: bool = True,
         changed: Callable[[Plan], Plan] = _as_it_is,
     ) -> None:
-        require_limit(scenario)
+        self._asked = bounds_of(scenario)
         self.scenario, self.stretch, self._early = scenario, stretch, early
         self._changed = changed
         self.setup = prepare(build(scenario), strategy, scenario.workload.domain_names)
-        self._asked = _asked(scenario)
         fleet = self.setup.fleet()
         self._steady = not fleet.outages and not fleet.client.deadlines
 
@@ -191,28 +189,25 @@ def judge(
     Raises
     ------
     ModelError
-        If the model does not fit, arrivals have no single load, or nothing limits it.
+        If the model does not fit, arrivals have no single load, or no bound is stated.
     """
     return Judge(scenario, strategy, stretch)(load, replication=replication, scale=scale)
 
 
-def require_limit(scenario: Scenario) -> None:
-    """Refuse a scenario that any load would do for, or whose arrivals have no single one.
+def bounds_of(scenario: Scenario) -> list[Objective]:
+    """What limits the load of a scenario.
 
     Raises
     ------
     ModelError
-        Without bounds only traffic that settles ends a search: it saturates, nothing else does.
+        If its arrivals have no single load, or no bound is stated for any of its streams.
     """
     load_of(scenario.workload.arrivals)
-    settles = scenario.stationary and not isinstance(scenario.workload.arrivals, ClosedLoop)
-    if not _asked(scenario) and not settles:
-        raise ModelError("nothing limits this load: needs a bound, as in slo.tpot_s.p95", "slo")
-
-
-def _asked(scenario: Scenario) -> list[Objective]:
     classes = [stream.slo_class for stream in scenario.workload.streams]
-    return objectives(dump.plain(scenario.slo), classes)
+    found = objectives(dump.plain(scenario.slo), classes)
+    if not found:
+        raise ModelError("needs at least one bound: ttft_s, tpot_s, e2e_s", "slo")
+    return found
 
 
 def nearest_window(
@@ -284,4 +279,4 @@ def quantile(values: Floats, q: float) -> float:
     return found if found < SURELY_S else np.inf
 
 
-__all__ = ["Judge", "Judged", "Stretch", "judge", "quantile", "require_limit"]
+__all__ = ["Judge", "Judged", "Stretch", "bounds_of", "judge", "quantile"]

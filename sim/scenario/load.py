@@ -92,6 +92,13 @@ def parse_scenario(document: Document, overrides: Sequence[str] = ()) -> Scenari
     return expansion.file(points)
 
 
+def explained(file: ScenarioFile, overrides: Sequence[str], error: ModelError) -> InputError:
+    """Trace what a loaded scenario is refused for to the override or the line it comes from."""
+    sets = [_Change(one.key, one.value, one) for one in map(parse_override, overrides)]
+    found = file.document.error(error.key, str(error))
+    return _explained(file.document, sets, (), found)
+
+
 def expand(document: Document, overrides: Sequence[str] = (), most: int = MAX_POINTS) -> Expansion:
     """Find out what each point of a parsed scenario sets, without making the points.
 
