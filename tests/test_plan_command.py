@@ -147,3 +147,21 @@ def test_a_fleet_that_misses_its_day_is_made_larger(
     ]
     assert again["check"]["met"] is True
     assert len(again["search"]) == 2
+
+
+def test_a_plan_searches_on_every_core_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: Planned
+) -> None:
+    asked: list[int] = []
+
+    def noted(file: Any, jobs: int, *_: Any) -> Planned:
+        asked.append(jobs)
+        return found
+
+    file = tmp_path / "plan.yaml"
+    file.write_text(SMALL)
+    monkeypatch.setattr("sim.planning.document.planned", noted)
+    monkeypatch.setattr("sim.planning.jobs.cores", lambda: 7)
+    assert _cli("plan", str(file), "--json") == 0
+    assert _cli("plan", str(file), "--json", "--jobs", "3") == 0
+    assert asked == [7, 3]

@@ -101,7 +101,7 @@ def test_the_page_answers_first_and_tells_what_the_report_tells(pages: Any):
         "A full day of the plan chosen",
         "What to measure next",
         "What this rests on",
-        "What cannot hold the SLO",
+        "What cannot run, or cannot hold the SLO",
         "512 candidates",
     )
     assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)

@@ -151,7 +151,9 @@ def test_strategies_that_fail_for_the_same_reason_are_told_together():
     names = ("a", "b", "a")
     rows = [{"strategy": n, "gpu": "l4", "why": why, "candidates": 2} for n in names]
     rows.append({"strategy": "a", "gpu": "l40s", "why": why, "candidates": 1})
-    assert plan_evidence.impossible(document(impossible=rows)) == [
+    ((title, told),) = plan_evidence.impossible(document(impossible=rows))
+    assert title == "Cannot hold the SLO"
+    assert told == [
         ("a, b on l4 (6 candidates)", why),
         ("a on l40s (1 candidate)", why),
     ]

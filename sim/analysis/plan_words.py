@@ -195,7 +195,7 @@ def notes(document: Document) -> list[str]:
         )
     alone = ((plan or {}).get("replica_capacity_req_s") or {}).get("value")
     if alone is not None and alone * document["window_s"] < FEW_ALONE:
-        seen = number(alone * document["window_s"])
+        seen = f"{alone * document['window_s']:.0f}"
         window = describe.duration(document["window_s"])
         texts.append(
             f"One replica alone sees few requests in {window} ({seen}): its capacity is of chance, "
