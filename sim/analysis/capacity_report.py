@@ -51,7 +51,7 @@ def _asked(document: Mapping[str, Any]) -> str:
     stretch = document["stretch"]
     length, window = (describe.duration(stretch[key]) for key in ("length_s", "window_s"))
     several = stretch["window_s"] < stretch["length_s"]
-    held = f"every {window} of {length}" if several else f"the {length}"
+    held = f"every {window} of {length}" if several else f"the {length.removeprefix('1 ')}"
     after = f" after {describe.duration(stretch['lead_s'])} of the same load"
     what = slo_words.slo(document["scenario"])
     return f"Must hold in {held}{after if stretch['lead_s'] else ''}: {what}"
@@ -143,10 +143,10 @@ def _reading(document: Mapping[str, Any]) -> Iterator[str]:
         level = percent(rows[0]["interval"]["level"])
         yield f"{level}: what the draw of the workload and the search leave open."
     bases = {_basis(row) for row in rows}
-    told = "; ".join(f"{basis}: {meaning}" for basis, meaning in BASIS.items() if basis in bases)
+    told = ", ".join(f"{basis} ({what})" for basis, what in BASIS.items() if basis in bases)
     if told:
         yield "band: the same load with every step at the two ends of its error (90 %)."
-        yield f"basis of the band: {told}."
+        yield f"basis: what the band rests on: {told}."
 
 
 def _notes(document: Mapping[str, Any]) -> Iterator[str]:
