@@ -111,7 +111,7 @@ def test_ctrl_c_leaves_one_line_and_nothing_written(
     file = tmp_path / "plan.yaml"
     file.write_text(SMALL)
     monkeypatch.setattr("sim.planning.document.answer", interrupted)
-    assert _cli("plan", str(file), "--out", str(tmp_path / "out")) == 130
+    assert _cli("plan", str(file), "--jobs", "1", "--out", str(tmp_path / "out")) == 130
     told = capsys.readouterr()
     assert (told.out, told.err) == ("", "interrupted: no plan\n")
     assert not (tmp_path / "out").exists()
