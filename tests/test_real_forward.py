@@ -62,7 +62,8 @@ def test_the_catalogue_has_its_shape(model, tmp_path):
     model.config.to_json_file(tmp_path / "config.json")
     read = transformer.from_hf_config(tmp_path, "smollm2-135m")
     known = catalog.transformer("smollm2-135m")
-    assert read == known.model_copy(update={"title": read.title, "source": read.source})
+    told = {name: getattr(read, name) for name in ("title", "repository", "source")}
+    assert read == known.model_copy(update=told)
     counted = sum(weight.numel() for weight in model.parameters())
     assert known.params() == pytest.approx(counted, rel=1e-3)
 
