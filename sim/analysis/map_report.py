@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from sim.analysis import describe, map_figures, maps, plots
 from sim.analysis.figures import Picture
+from sim.analysis.html_report import environment
 from sim.analysis.map_words import answer, lines, notes
 from sim.analysis.palette import css
 from sim.analysis.svg import inline
@@ -80,7 +79,7 @@ def _page(
     names = results.column_names
     varied = names[names.index("point") + 1 : names.index("strategy")]
     return (
-        _environment()
+        environment()
         .get_template("map_report.html.j2")
         .render(
             question=scenario_file.document.comment or deployment,
@@ -104,16 +103,3 @@ def _page(
 def _figure(picture: Picture, svg: bytes) -> dict[str, Any]:
     element = inline(svg, picture.name, f"{picture.title}. {picture.caption}")
     return {"title": picture.title, "caption": picture.caption, "svg": element}
-
-
-@cache
-def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("sim.analysis"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["tied"] = lambda text: str(text).replace(" %", "\u00a0%")
-    return made

@@ -24,7 +24,10 @@ LEAST = 1e-3
 """Sequences decoding on average on a replica that is as good as idle."""
 
 SURE = 1.0
-"""Standard deviations by which the worst window of a peak is worse than an average one."""
+"""Standard deviations by which the worst window of a peak is worse than an average one.
+
+Assumed; what follows from it was compared with simulations, see ``OPTIMISM``.
+"""
 
 OPTIMISM = 1.3
 """What a replica may hold over its estimate; pruning multiplies by it.
