@@ -16,6 +16,7 @@ MARKS = {
     "sweep": ("results.parquet", "points"),
     "plan": ("plan.json",),
     "audit": ("audit.json",),
+    "observe": ("stages.json",),
 }
 """What only the result of each verb holds, by which its folder is known."""
 

@@ -1,0 +1,1 @@
+"""A live server: put under load, read, fitted, and compared with what is predicted of it."""
