@@ -68,7 +68,7 @@ class Answer:
             self.done = True
             return
         try:
-            event = json.loads(data)
+            event = json.loads(data, parse_constant=_no_number)
         except (ValueError, RecursionError):
             raise BadAnswer(f"sent what is no JSON: {data}") from None
         if not isinstance(event, dict):
@@ -140,6 +140,10 @@ class Answer:
         if cached > prompt:
             raise BadAnswer(f"counts {cached} cached of {prompt} prompt tokens")
         return Usage(prompt, output, cached)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(word)
 
 
 def _count(name: str, value: Any) -> int:
