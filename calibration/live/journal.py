@@ -46,7 +46,7 @@ class Measured:
         """Time the stage has taken so far, without breaks [s]."""
         times = [t for row in self.rows.values() for t in (row.arrival_s, row.finish_s)]
         known = [t for t in times if t is not None]
-        return max([sum(end["duration_s"] for end in self.ends), *known])
+        return max([sum(float(end["duration_s"]) for end in self.ends), *known])
 
     @property
     def torn(self) -> bool:

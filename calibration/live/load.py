@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -44,8 +43,6 @@ class Part(NamedTuple):
 
     Attributes
     ----------
-    started : str
-        ISO time, UTC.
     zero_s : float
         Start of the stage on the clock of ``time.perf_counter``; before that of the part where
         earlier parts took time.
@@ -59,7 +56,6 @@ class Part(NamedTuple):
         The last connection error, where the server is gone; else empty.
     """
 
-    started: str
     zero_s: float
     duration_s: float
     in_flight: tuple[Sent, ...]
@@ -90,21 +86,19 @@ class Loader:
 
     async def run(self, planned: Planned, numbers: Sequence[int], after_s: float = 0.0) -> Part:
         """Send requests ``numbers`` of a stage of which ``after_s`` seconds are over."""
-        started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         begun_s = perf_counter()
         self._zero_s = begun_s - after_s
         if planned.due_s is None:
             left = iter(numbers)
             users = min(planned.users or 1, len(numbers))
-            work = asyncio.gather(*(self._user(left) for _ in range(users)))
+            work: asyncio.Future[Any] = asyncio.gather(*(self._user(left) for _ in range(users)))
         else:
             due_s = planned.due_s[list(numbers)]
             # What was lost in flight is due again; the gaps between arrivals stay as they were.
             shift_s = after_s - float(due_s[0]) if after_s else 0.0
-            work = asyncio.gather(self._on_time(numbers, due_s + shift_s))
+            work = asyncio.ensure_future(self._on_time(numbers, due_s + shift_s))
         await until_stopped(work, self._stopping)
         return Part(
-            started,
             self._zero_s,
             perf_counter() - begun_s,
             tuple(self._in_flight.values()),

@@ -11,13 +11,15 @@ import httpx
 
 from calibration.live import tables
 from calibration.live.client import REJECTIONS, Client, Outcome
-from calibration.live.journal import Journal
+from calibration.live.journal import FILE, Journal
 from calibration.live.load import Loader, Part, Send, Sent, until_stopped
 from calibration.live.options import Options, public
 from calibration.live.prompts import Prompt, first_line
+from calibration.live.readings import read
 from calibration.live.rows import Row, row_of
 from calibration.live.schedule import Planned, stages
-from calibration.live.watching import Blind, Watcher
+from calibration.live.scrape import Scraper, Watched
+from calibration.live.server import described
 from models.strict_yaml import InputError
 from sim import interrupts
 from sim.progress import OnProgress
@@ -30,7 +32,7 @@ IN_ORDER = 1
 WARM_UP = "warm-up"
 
 
-class Gone(RuntimeError):
+class GoneError(RuntimeError):
     """The server does not answer, or not as it must; the message says what was kept."""
 
 
@@ -42,14 +44,12 @@ class Observer:
     options : Options
     note : callable
         Takes remarks for the user.
-    watcher : Watcher, optional
-        Reads what the server says of itself.
 
     Attributes
     ----------
     journal : Journal
     todo : list of Planned
-        Stages not complete.
+        Stages not complete when this began.
 
     Raises
     ------
@@ -57,18 +57,18 @@ class Observer:
         If the folder holds something else, or another observation.
     """
 
-    def __init__(self, options: Options, note: Note, watcher: Watcher | None = None) -> None:
-        self.options, self._note, self._watcher = options, note, watcher or Blind()
+    def __init__(self, options: Options, note: Note) -> None:
+        self.options, self._note = options, note
         problem = obstacle(options.out, tables.FILES)
         problem = problem or foreign(options.out, "observe", tables.FILES[:1])
         if problem is not None:
             raise InputError(str(options.out), None, "--out", problem)
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        self.journal = Journal(options.out / tables.JOURNAL, options.settings(), today)
+        today = _now()[:10]
+        self.journal = Journal(options.out / FILE, options.settings(), today)
         self.planned = stages(options.asked)
         self.todo = [one for one in self.planned if self.journal.left(one)]
         self._kept = tables.Kept(options, self.journal)
-        self._probed, self._lost = False, list[Row]()
+        self._probed, self._lost, self._fingerprint = False, list[Row](), ""
         self._done, self._total = 0, sum(len(self.journal.left(one)) for one in self.todo)
 
     @property
@@ -76,12 +76,21 @@ class Observer:
         """What is measured so far, as it is written."""
         return self._kept
 
+    @property
+    def kept_words(self) -> str:
+        """How much is kept, and where."""
+        kept, where = self.journal.requests, self.journal.path
+        if not kept:
+            return "nothing was measured"
+        more = "; the same command goes on with it" if self.todo else ""
+        return f"{kept} requests are kept in '{where}'{more}"
+
     def run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
         """Measure all that is left; a first signal ends it in order.
 
         Raises
         ------
-        Gone
+        GoneError
             If the server cannot be measured; what was measured is kept.
         """
         asyncio.run(self._run(stop, on_progress))
@@ -95,16 +104,25 @@ class Observer:
 
         stop.patience = IN_ORDER
         with interrupts.handled(wake):
-            async with Client(self.options.asking) as client, self._watcher:
+            key, urls = self.options.asking.key, self.options.metrics_urls
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            async with Client(self.options.asking) as client, Scraper(urls, headers=headers) as at:
+                for note in at.notes:
+                    self._note(client.shown(note))
                 for planned in self.todo:
-                    dead = await self._stage(planned, client, stopping, on_progress)
+                    dead = await self._stage(planned, client, at, stopping, on_progress)
                     if dead:
-                        raise Gone(f"{self._where()} is gone: {dead}")
+                        raise GoneError(f"{self._where()} is gone: {dead}")
                     if stopping.is_set():
                         return
 
     async def _stage(
-        self, planned: Planned, client: Client, stopping: asyncio.Event, on_progress: OnProgress
+        self,
+        planned: Planned,
+        client: Client,
+        scraper: Scraper,
+        stopping: asyncio.Event,
+        on_progress: OnProgress,
     ) -> str:
         """Measure what is left of one stage; the last error where the server is gone."""
         label, before = f"{planned.name}, repeat {planned.replication}", self._done
@@ -118,31 +136,39 @@ class Observer:
         if not await self._warm_up(planned, client, stopping):
             return ""
         numbers, elapsed_s = self.journal.left(planned), self.journal.of(planned).elapsed_s
-        await self._watcher.begin()
-        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-        self.journal.begin(planned, now)
         loader = Loader(self._sender(planned, client), on_sent, stopping)
-        part = await loader.run(planned, numbers, elapsed_s)
-        await self._end(planned, part)
+        async with scraper.stage() as watched:
+            self.journal.begin(planned, _now())
+            watched.start()
+            part = await loader.run(planned, numbers, elapsed_s)
+        await self._end(planned, part, watched, client)
         return part.dead
 
-    async def _end(self, planned: Planned, part: Part) -> None:
+    async def _end(self, planned: Planned, part: Part, watched: Watched, client: Client) -> None:
         """Keep what belongs to the part as a whole, and write the tables."""
-        told = await self._watcher.end()
-        for note in told.notes:
-            self._note(f"{planned.name}: {note}")
+        for note in watched.notes:
+            self._note(f"{planned.name}: {client.shown(note)}")
+        if not self.journal.server:
+            reading = read(watched.before) if watched.before else None
+            self.journal.know(described(reading, self._fingerprint, await client.version()))
+        samples = [
+            [round(row["at_s"], 6), row["name"], row["value"]] for row in watched.rows("", 0)
+        ]
         self.journal.end(
             {
                 "duration_s": round(part.duration_s, 6),
-                "counters": dict(told.counters),
-                "samples": [list(one) for one in told.samples],
+                "counters": watched.counters,
+                "gauges": watched.gauges,
+                "samples": samples,
             }
         )
-        self.journal.know(self._watcher.server)
         flying = [self._row(sent, part.zero_s, planned) for sent in part.in_flight]
         if not part.dead:
             self._settle()
-        self._kept.write({planned.key: [*flying, *self._lost]}, planned, told.texts)
+        texts = {"before": watched.before, "after": watched.after}
+        rows = {planned.key: [*flying, *self._lost]}
+        said = {name: text for name, text in texts.items() if text}
+        self._kept.write(rows, planned, said)
 
     def _keep(self, sent: Sent, zero_s: float, planned: Planned) -> None:
         """Put a request in the journal; one that lost its connection once the server still lives.
@@ -189,6 +215,7 @@ class Observer:
             if not await until_stopped(first, stopping):
                 return False
             self._check(first.result())
+            self._fingerprint = first.result().fingerprint or ""
             self._probed, numbers = True, numbers[1:]
         return await until_stopped(asyncio.gather(*map(send, numbers)), stopping)
 
@@ -197,16 +224,16 @@ class Observer:
 
         Raises
         ------
-        Gone
+        GoneError
         """
         status = outcome.http_status
         if outcome.unreachable:
-            raise Gone(f"{self._where()} {outcome.message}")
+            raise GoneError(f"{self._where()} {outcome.message}")
         if status is not None and status != httpx.codes.OK and status < 500:
             if status not in REJECTIONS:
-                raise Gone(f"{self._where()} {outcome.message}")
+                raise GoneError(f"{self._where()} {outcome.message}")
         elif outcome.usage is None and not outcome.message:
-            raise Gone(
+            raise GoneError(
                 f"{self._where()} sends no usage: tokens cannot be counted; a server that knows "
                 "stream_options.include_usage is needed"
             )
@@ -215,4 +242,9 @@ class Observer:
         return public(self.options.asking.base_url)
 
 
-__all__ = ["Gone", "Observer"]
+def _now() -> str:
+    """ISO time, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+__all__ = ["GoneError", "Observer"]

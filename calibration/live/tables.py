@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calibration.live import recording, rows
-from calibration.live.journal import FILE as JOURNAL
-from calibration.live.journal import Journal, Key, Measured
+from calibration.live.journal import FILE, Journal, Key, Measured
 from calibration.live.options import Options, public
 from calibration.live.recording import Stage
 from calibration.live.rows import Row
@@ -20,7 +19,7 @@ LATE_S = 0.02
 """A request sent more than this after its time is late; assumed, two ticks of a busy client."""
 FILES = (
     *(recording.ABOUT, recording.TABLE, recording.STAGES, recording.STEPS_TABLE),
-    *(recording.SAMPLES, recording.ERRORS, JOURNAL),
+    *(recording.SAMPLES, recording.ERRORS, FILE),
 )
 
 
@@ -147,9 +146,7 @@ class Kept:
                 "value": value,
             }
             for stage in self.stages
-            for at_s, name, value in _sampled(
-                self._journal.stages[stage.name, stage.replication]
-            )
+            for at_s, name, value in _sampled(self._journal.stages[stage.name, stage.replication])
         ]
 
 
@@ -172,8 +169,12 @@ def _sampled(measured: Measured) -> list[tuple[float, str, float]]:
 
 
 def _gauges(measured: Measured) -> dict[str, dict[str, float]]:
-    """Mean and max of what was sampled."""
-    values: dict[str, list[float]] = {}
-    for _, name, value in _sampled(measured):
-        values.setdefault(name, []).append(value)
-    return {name: {"mean": sum(v) / len(v), "max": max(v)} for name, v in values.items()}
+    """Mean and max of each gauge; the parts of a stage count by how long they took."""
+    parts = [(end["gauges"], end["duration_s"]) for end in measured.ends]
+    found: dict[str, dict[str, float]] = {}
+    for name in dict.fromkeys(name for gauges, _ in parts for name in gauges):
+        own = [(gauges[name], weight_s) for gauges, weight_s in parts if name in gauges]
+        total_s = sum(weight_s for _, weight_s in own)
+        mean = sum(one["mean"] * weight_s for one, weight_s in own) / total_s
+        found[name] = {"mean": mean, "max": max(one["max"] for one, _ in own)}
+    return found
