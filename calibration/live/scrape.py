@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from math import floor
@@ -15,6 +16,7 @@ from typing import Any
 
 import httpx
 
+from calibration.live.identity import VERSIONS, Server, identity, owner_of, text_at
 from calibration.live.readings import Reading, gist, increase, read, summarise
 
 PATHS = ("/metrics", "/prometheus/metrics")
@@ -34,8 +36,11 @@ def metrics_urls(base_url: str) -> tuple[str, ...]:
     base_url : str
         Base of the API, as ``http://host:8000/v1``.
     """
-    root = base_url.rstrip("/").removesuffix("/v1")
-    return tuple(root + path for path in PATHS)
+    return tuple(_root(base_url) + path for path in PATHS)
+
+
+def _root(base_url: str) -> str:
+    return base_url.rstrip("/").removesuffix("/v1")
 
 
 class Watched:
@@ -164,6 +169,31 @@ class Scraper:
         if self.url is None:
             return ""
         return (await self._get(self.url))[0] or ""
+
+    async def server(self, base_url: str, fingerprint: str | None = None) -> Server:
+        """Ask who answers.
+
+        Parameters
+        ----------
+        base_url : str
+            Base of the API.
+        fingerprint : str, optional
+            ``system_fingerprint`` of an answer.
+        """
+        version = None
+        for path, key in VERSIONS.items():
+            version = text_at(await self._json(_root(base_url) + path), key)
+            if version:
+                break
+        owner = owner_of(await self._json(base_url.rstrip("/") + "/models"))
+        return identity(read(await self.text()), version, owner, fingerprint)
+
+    async def _json(self, url: str) -> Any:
+        text, _ = await self._get(url)
+        try:
+            return json.loads(text or "null")
+        except ValueError:
+            return None
 
     @contextlib.asynccontextmanager
     async def stage(self, every_s: float = EVERY_S) -> AsyncIterator[Watched]:
