@@ -87,13 +87,14 @@ def place(row: Row) -> tuple[str, str]:
 def _keys(rows: Sequence[Row]) -> list[Column]:
     places = [place(row) for row in rows]
     titles = dict.fromkeys(title for title, _ in places)
-    keys = [Column("/".join(titles), [value for _, value in places])]
-    if any(row["repeats"] > 1 for row in rows):
-        keys.append(Column("repeats", [str(row["repeats"]) for row in rows]))
-    return [*keys, Column("requests", [str(sum(row["requests"].values())) for row in rows])]
+    return [Column("/".join(titles), [value for _, value in places])]
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[Group]:
+    counts = [Column("requests", [str(sum(row["requests"].values())) for row in rows])]
+    if any(row["repeats"] > 1 for row in rows):
+        counts.insert(0, Column("repeats", [str(row["repeats"]) for row in rows]))
+    yield Group("", counts)
     for name, (title, factor) in SHOWN.items():
         scores = [row["metrics"][name] for row in rows]
         if all(score["measured"] is None for score in scores):
@@ -122,8 +123,9 @@ def _errors(mape: Mapping[str, float | None], width: int) -> Iterator[Line]:
         Column(statistic, [_size(values[place]) for values in cells.values()])
         for place, statistic in enumerate(STATISTICS)
     ]
-    keys = [Column("mean size of the error", list(cells), left=True)]
-    yield from table(keys, [Group("", columns)], width, [False] * len(cells))
+    keys = [Column("error on average", list(cells), left=True)]
+    groups = [Group("", [column]) for column in columns]
+    yield from table(keys, groups, width, [False] * len(cells))
 
 
 def _size(value: float | None) -> str:
@@ -178,7 +180,8 @@ def _shortcomings(rows: Sequence[Row]) -> Iterator[str]:
         yield f"Requests without an answer: {told}; measured latencies leave them out."
     late = sum(row["late"] for row in rows)
     if late:
-        yield f"{late} requests were sent late: the client or its machine was too slow."
+        were = "requests were" if late > 1 else "request was"
+        yield f"{late} {were} sent late: the client or its machine was too slow."
     fewest = min((row["requests"]["finished"] for row in rows), default=0)
     if fewest < FEW:
         yield f"Percentiles rest on few requests: {fewest} at one point."
