@@ -153,7 +153,7 @@ def test_only_the_first_repeat_simulates_its_band(monkeypatch, scenario):
     [
         ([{"counters": {"spec_drafts": 100.0, "spec_accepted": 170.0}}], 2.7, "counters"),
         (
-            [{"counters": {"spec_drafts": 0.0}, "gauges": {"tau_gauge": {"mean": 2.5}}}],
+            [{"counters": {"spec_drafts": 9.0}, "gauges": {"tau_gauge": {"mean": 2.5}}}],
             2.5,
             "gauge",
         ),
@@ -372,3 +372,22 @@ def test_the_picture_shows_what_was_measured_and_predicted(monkeypatch, scenario
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles == ["mean TTFT", "mean TPOT", "throughput"]
     assert plots.save(figure, "svg") == plots.save(figure, "svg")
+
+
+def test_loads_set_in_several_ways_are_told_apart(monkeypatch, scenario):
+    points = [{"concurrency": 1}, {"rate_per_s": 2.5}, {"rate_per_s": 1.0}]
+    stages = [Stage(point, 0, "autoregressive") for point in points]
+    predicts(monkeypatch, *(predicted(by_hand(8)) for _ in points))
+    seen = observation(stages, [by_hand(8)] * 3)
+    document = compare(seen, load_scenario(scenario)).document()
+    text = compare_report(document, 100)
+    assert "     load  requests" in text
+    assert "2.5 req/s         8" in text
+    figure = live_plots.compared(document)
+    assert figure.axes[0].get_xlabel() == "requests a second"
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [1.0, 2.5]
+    assert any(
+        "Not drawn: 1 whose load was set otherwise." in one.get_text() for one in figure.texts
+    )
+    alone = live_plots.compared(document | {"rows": document["rows"][:1]})
+    assert plots.save(alone, "svg")

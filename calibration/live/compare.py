@@ -158,12 +158,11 @@ def _measured(tables: Sequence[Columns], stages: Sequence[Stage]) -> tuple[Value
     values = _values(tables, use)
     if any(table["n_steps"].any() for table in tables):
         return values, "requests"
-    counters = [stage.counters for stage in stages if stage.counters.get("spec_drafts")]
-    if counters:
-        drafts = sum(one["spec_drafts"] for one in counters)
-        return values | {
-            "tau": 1 + sum(one.get("spec_accepted", 0.0) for one in counters) / drafts
-        }, "counters"
+    # SGLang counts drafts only: what was accepted of them it tells by a gauge.
+    counters = [stage.counters for stage in stages if "spec_accepted" in stage.counters]
+    if drafts := sum(one.get("spec_drafts", 0.0) for one in counters):
+        tau = 1 + sum(one["spec_accepted"] for one in counters) / drafts
+        return values | {"tau": tau}, "counters"
     gauges = [one["mean"] for stage in stages if (one := stage.gauges.get("tau_gauge"))]
     return values | {"tau": fmean(gauges) if gauges else None}, "gauge" if gauges else None
 

@@ -86,8 +86,10 @@ def place(row: Row) -> tuple[str, str]:
 
 def _keys(rows: Sequence[Row]) -> list[Column]:
     places = [place(row) for row in rows]
-    titles = dict.fromkeys(title for title, _ in places)
-    return [Column("/".join(titles), [value for _, value in places])]
+    titles = list(dict.fromkeys(title for title, _ in places))
+    if len(titles) == 1:
+        return [Column(titles[0], [value for _, value in places])]
+    return [Column("load", [f"{value} {title}" for title, value in places])]
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[Group]:

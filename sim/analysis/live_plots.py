@@ -44,7 +44,7 @@ def compared(document: Mapping[str, Any]) -> Any:
     -------
     matplotlib.figure.Figure
     """
-    rows = sorted(document["rows"], key=_load)
+    rows, key = _ladder(document["rows"])
     with plots.blank() as figure:
         sheet = Sheet(figure, len(PANELS), len(PANELS), HEIGHT, legend=1)
         for metric, (title, unit, factor) in PANELS.items():
@@ -52,7 +52,6 @@ def compared(document: Mapping[str, Any]) -> Any:
             scores = [row["metrics"][metric] for row in rows]
             loads = np.array([_load(row) for row in rows], dtype=float)
             _panel(ax, loads, scores, factor)
-            (key,) = rows[0]["point"] if rows else ("concurrency",)
             ax.set_xlabel(LOADS.get(key, key), fontsize=10.5, color=MUTED)
             mape = document["mape"]["metrics"][metric]
             off = "" if mape is None else f", {100 * mape:.1f} % off"
@@ -60,10 +59,17 @@ def compared(document: Mapping[str, Any]) -> Any:
         strategy = document["strategy"]["predicted"]
         sheet.ask(
             axes.short(f"Does the model predict what {document.get('target') or 'it'} does?", 80),
-            axes.short(f"{strategy}. {_note(rows)}", 130),
+            axes.short(f"{strategy}. {_note(rows, len(document['rows']) - len(rows))}", 150),
         )
         sheet.legend(_entries(figure.axes[0], rows))
     return figure
+
+
+def _ladder(rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """The points whose load is set by one key, the one most have, in order of it."""
+    keys = [key for row in rows for key in row["point"]]
+    key = max(dict.fromkeys(keys), key=keys.count, default="concurrency")
+    return sorted((row for row in rows if key in row["point"]), key=_load), key
 
 
 def _load(row: Row) -> float:
@@ -82,6 +88,8 @@ def _panel(ax: Any, loads: Any, scores: Sequence[Row], factor: float) -> None:
         for key in ("measured", "predicted", "least", "most", "lo", "hi")
     )
     bottom, top = _span((measured, predicted, least, most), (lo, hi))
+    # Set first: axes left to find limits of their own warn of values that are alike.
+    axes.log(ax, "y", bottom, top)
     # An open end reaches the edge.
     ends = ((lo, bottom), (hi, top))
     shade = (np.clip(np.where(np.isnan(end), edge, end), bottom, top) for end, edge in ends)
@@ -91,7 +99,6 @@ def _panel(ax: Any, loads: Any, scores: Sequence[Row], factor: float) -> None:
     ax.plot(loads, predicted, color=PREDICTED, linewidth=1.8, marker="s", markersize=4)
     ax.vlines(loads, least, most, color=INK, linewidth=1.4)
     ax.plot(loads, measured, **_mark(), zorder=4)
-    axes.log(ax, "y", bottom, top)
     _loads(ax, loads)
 
 
@@ -130,12 +137,13 @@ def _loads(ax: Any, loads: Any) -> None:
         axes.load_axis(ax, values)
 
 
-def _note(rows: Sequence[Row]) -> str:
+def _note(rows: Sequence[Row], others: int) -> str:
     levels = {row["band"]["level"] for row in rows if row["band"]}
     band = f" with its {100 * max(levels):g} % band" if levels else ""
     several = any(row["repeats"] > 1 for row in rows)
     span = ", its line the range over repeats" if several else ""
-    return f"A dot is a measured stage{span}; the squares are the prediction{band}."
+    rest = f" Not drawn: {others} whose load was set otherwise." if others else ""
+    return f"A dot is a measured stage{span}; the squares are the prediction{band}.{rest}"
 
 
 def _entries(ax: Any, rows: Sequence[Row]) -> list[tuple[str, Any]]:
