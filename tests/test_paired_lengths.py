@@ -58,6 +58,13 @@ def drawn(loaded: ScenarioFile, replication: int = 0) -> Requests:
     return generate(scenario.workload, scenario.run.seed, replication)
 
 
+def test_rows_in_their_order_are_those_of_the_file_again_and_again(folder: Path) -> None:
+    stream = {"lengths": {"kind": "trace", "file": "mine.csv", "order": "recorded"}}
+    requests = drawn(asked(folder, stream, requests=10), replication=3)
+    seen = list(zip(requests.prompt_tokens.tolist(), requests.output_tokens.tolist(), strict=True))
+    assert seen == [*ROWS, *ROWS, *ROWS[:2]]
+
+
 def pairs(requests: Requests) -> list[tuple[int, int]]:
     return list(zip(requests.prompt_tokens.tolist(), requests.output_tokens.tolist(), strict=True))
 

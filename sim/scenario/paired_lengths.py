@@ -1,4 +1,4 @@
-"""Lengths of requests drawn in pairs from a trace: long prompts keep the outputs they had."""
+"""Lengths of requests in pairs, as in a trace: long prompts keep the outputs they had."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Pairs(NamedTuple):
 
 
 class TraceLengths(Frozen):
-    """Prompt and output lengths of the rows of a trace, drawn with replacement."""
+    """Prompt and output lengths of the rows of a trace, drawn with replacement or in order."""
 
     kind: Literal["trace"] = Field(
         default="trace", description="Lengths of the rows of a recorded trace."
@@ -34,6 +34,11 @@ class TraceLengths(Frozen):
     )
     bad_lines: Literal["refuse", "skip"] = Field(
         default="refuse", description="Whether lines that are no requests are errors or left out."
+    )
+    order: Literal["drawn", "recorded"] = Field(
+        default="drawn",
+        description="Rows are drawn with replacement, or taken one after another as they stand in "
+        "the file, from the first again when all are used.",
     )
 
     def pairs(self) -> Pairs:
@@ -53,7 +58,8 @@ class TraceLengths(Frozen):
         return Pairs(trace.prompt_tokens.astype(np.int64), trace.output_tokens.astype(np.int64))
 
     def sample(self, rng: np.random.Generator, n: int) -> Pairs:
-        """Draw ``n`` rows, each as likely as any other; more rows begin with the same ones."""
+        """Take ``n`` rows, each drawn as likely as any other; more begin with the same ones."""
         prompt_tokens, output_tokens = self.pairs()
-        rows = rng.integers(len(prompt_tokens), size=n)
+        of = len(prompt_tokens)
+        rows = np.arange(n) % of if self.order == "recorded" else rng.integers(of, size=n)
         return Pairs(prompt_tokens[rows], output_tokens[rows])

@@ -63,7 +63,7 @@ class Stream(Frozen):
     lengths: TraceLengths | None = Field(
         default=None,
         description="In place of both: pairs of prompt and output as rows of a trace have them, "
-        "drawn with replacement. Not for sessions.",
+        "drawn with replacement or one after another. Not for sessions.",
     )
     prefix: Prefix | None = Field(default=None, description="Prompt tokens requests share.")
     domain: Domain = Field(

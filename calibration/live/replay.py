@@ -1,0 +1,81 @@
+"""A recorded stage as a scenario: the very requests, sent as they were, to a simulated server."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.live.recording import Stage
+from models.schema import ModelError
+from sim.analysis.metrics import finished
+from sim.scenario.dump import plain
+from sim.scenario.schema import Scenario
+from sim.tables import Columns, RunTable
+
+STREAM = "live"
+
+
+def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> Scenario:
+    """The scenario with the workload of a recorded stage in place of its own.
+
+    A closed loop has as many users, who take the recorded requests in their order; requests at a
+    rate or of a trace come when they were due. Requests that failed are left out, and so is what
+    a prefix cache answered.
+
+    Parameters
+    ----------
+    scenario : Scenario
+        Hardware, model, engine and strategies are kept, and how requests are sampled.
+    stage : Stage
+    run : RunTable
+        Its requests.
+    folder : Path
+        Takes a file with their lengths; the scenario reads it.
+
+    Raises
+    ------
+    ModelError
+        If no request of the stage was answered.
+    """
+    answered = finished(run.columns)
+    count = int(answered.sum())
+    if not count:
+        raise ModelError(f"no request of stage '{stage.name}' was answered", "requests")
+    path = folder / f"{stage.name.replace('=', '_')}_{stage.replication}.csv"
+    write_trace(path, run.columns, answered)
+    lengths = {"kind": "trace", "file": str(path), "format": "csv"}
+    stream: dict[str, Any] = {"name": STREAM, "domain": domain(run.columns)}
+    arrivals: dict[str, Any] = lengths
+    if "concurrency" in stage.point:
+        arrivals = {"kind": "closed_loop", "users": stage.point["concurrency"]}
+        stream["lengths"] = {**lengths, "order": "recorded"}
+    data = plain(scenario)
+    data.pop("vary", None)
+    data["workload"] = {
+        "arrivals": arrivals,
+        "requests": count,
+        "sampling": scenario.workload.sampling,
+        "streams": [stream],
+    }
+    data["run"] = {**data.get("run", {}), "warmup": 0}
+    return Scenario.model_validate(data)
+
+
+def write_trace(path: Path, columns: Columns, rows: np.ndarray) -> None:
+    """Write arrivals and lengths of some requests, in the order in which they were sent."""
+    names = ("arrival_s", "prompt_tokens", "output_tokens")
+    kept = {name: columns[name][rows] for name in (*names, "id")}
+    order = np.lexsort((kept["id"], kept["arrival_s"]))
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(zip(*(kept[name][order].tolist() for name in names), strict=True))
+
+
+def domain(columns: Columns) -> str:
+    """The commonest kind of text."""
+    return str(Counter(columns["domain"].tolist()).most_common(1)[0][0])
