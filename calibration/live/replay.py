@@ -18,6 +18,10 @@ from sim.tables import Columns, RunTable
 
 STREAM = "live"
 
+LEAST_GAP_S = 1e-3
+"""Between the first requests of two users: a server takes them in one by one, and begins with the
+first. Assumed."""
+
 
 def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> Scenario:
     """The scenario with the workload of a recorded stage in place of its own.
@@ -51,7 +55,9 @@ def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> S
     stream: dict[str, Any] = {"name": STREAM, "domain": domain(run.columns)}
     arrivals: dict[str, Any] = lengths
     if "concurrency" in stage.point:
-        arrivals = {"kind": "closed_loop", "users": stage.point["concurrency"]}
+        users = stage.point["concurrency"]
+        stagger_s = _stagger_s(run.columns, users)
+        arrivals = {"kind": "closed_loop", "users": users, "stagger_s": stagger_s}
         stream["lengths"] = {**lengths, "order": "recorded"}
     data = plain(scenario)
     data.pop("vary", None)
@@ -74,6 +80,12 @@ def write_trace(path: Path, columns: Columns, rows: np.ndarray) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
         writer.writerows(zip(*(kept[name][order].tolist() for name in names), strict=True))
+
+
+def _stagger_s(columns: Columns, users: int) -> float:
+    """Time over which the first requests of all users were sent [s]: never all at one instant."""
+    first = np.sort(columns["arrival_s"])[:users]
+    return float(max(first[-1] - first[0], LEAST_GAP_S * users))
 
 
 def domain(columns: Columns) -> str:
