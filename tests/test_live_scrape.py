@@ -102,12 +102,22 @@ def test_a_stage_has_what_counters_gained_and_gauges_showed() -> None:
 
 def test_samples_before_the_load_began_are_dropped() -> None:
     async def main() -> None:
-        answer = Counting()
+        counting, let = Counting(), asyncio.Event()
+
+        async def answer(path: str) -> tuple[int, str]:
+            found = await counting(path)
+            if counting.scrapes == 4:
+                await let.wait()
+            return found
+
         async with watching(answer, 0.02) as (watched, _):
-            await answer.reach(5)
+            await counting.reach(4)
             watched.start()
-        assert watched.samples == []
-        assert watched.counters["generation_tokens"] == 10.0 * (answer.scrapes - 2)
+            let.set()
+            await counting.reach(6)
+        running = [reading.gauges["running"] for _, reading in watched.samples]
+        assert running[0] == 5.0, "neither the third, taken before, nor the fourth, asked before"
+        assert watched.counters["generation_tokens"] == 10.0 * (counting.scrapes - 2)
 
     asyncio.run(main())
 
@@ -124,8 +134,11 @@ def test_slow_scrapes_are_left_out_and_never_pile_up() -> None:
         return 200, vllm(running=1.0)
 
     async def main() -> None:
+        began = time.perf_counter()
         async with watching(answer, 0.02) as (watched, _):
             await asyncio.sleep(0.2)
+        due = (time.perf_counter() - began) / 0.02
+        assert len(watched.samples) + watched.late <= due + 1, "each is late once"
         assert 1 <= len(watched.samples) <= 4
         assert watched.late >= 4
         assert any("left out" in note for note in watched.notes)
