@@ -134,12 +134,12 @@ def test_slow_scrapes_are_left_out_and_never_pile_up() -> None:
         return 200, vllm(running=1.0)
 
     async def main() -> None:
-        began = time.perf_counter()
         async with watching(answer, 0.02) as (watched, _):
-            await asyncio.sleep(0.2)
-        due = (time.perf_counter() - began) / 0.02
+            began = time.perf_counter()
+            await asyncio.sleep(0.3)
+            due = (time.perf_counter() - began) / 0.02
         assert len(watched.samples) + watched.late <= due + 1, "each is late once"
-        assert 1 <= len(watched.samples) <= 4
+        assert 1 <= len(watched.samples) <= 6
         assert watched.late >= 4
         assert any("left out" in note for note in watched.notes)
 
