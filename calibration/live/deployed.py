@@ -14,7 +14,7 @@ from calibration.acceptance import runs as recorded
 from calibration.live.by_position import acceptance_by_position
 from calibration.live.recording import STEPS_TABLE, Observation
 from models import catalog
-from models.acceptance_file import AcceptanceFile, dump
+from models.acceptance_file import AcceptanceFile
 from models.schema import ModelError
 from models.strategies import fixed_types
 from models.strict_yaml import InputError, load_yaml
@@ -70,8 +70,8 @@ class Deployed:
             "strategies": [dict(one) for one in strategies],
             "run": {"baseline": False, "band": False},
         }
-        text = yaml.safe_dump(data, sort_keys=False)
-        return parse_scenario(text, "the server as described", list(self.overrides)).points[0].scenario
+        described = load_yaml(yaml.safe_dump(data, sort_keys=False), "the server as described")
+        return parse_scenario(described, self.overrides).points[0].scenario
 
 
 def engine_for(observation: Observation) -> str:
@@ -170,9 +170,8 @@ def accepted(
     told = acceptance_by_position(counters, block.get("k"))
     if told is None:
         where = str(observation.folder)
-        message = "the server told nothing of acceptance; state it: --strategy '{kind: .., acceptance: {tau: ..}}'"
+        message = (
+            "was not told by the server; state it: --strategy '{kind: .., acceptance: {tau: ..}}'"
+        )
         raise InputError(where, None, "acceptance", message)
     return Accepted({"alpha_by_pos": [round(one, 4) for one in told.alpha]}, None, told.error)
-
-
-__all__ = ["Accepted", "AcceptanceFile", "Deployed", "accepted", "dump", "engine_for", "strategy_block"]

@@ -12,8 +12,8 @@ import numpy as np
 from calibration.live.recording import Stage
 from models.schema import ModelError
 from sim.analysis.metrics import finished
-from sim.scenario.dump import plain
 from sim.scenario.schema import Scenario
+from sim.scenario.workload import Workload
 from sim.tables import Columns, RunTable
 
 STREAM = "live"
@@ -59,16 +59,19 @@ def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> S
         stagger_s = _stagger_s(run.columns, users)
         arrivals = {"kind": "closed_loop", "users": users, "stagger_s": stagger_s}
         stream["lengths"] = {**lengths, "order": "recorded"}
-    data = plain(scenario)
-    data.pop("vary", None)
-    data["workload"] = {
+    workload = {
         "arrivals": arrivals,
         "requests": count,
         "sampling": scenario.workload.sampling,
         "streams": [stream],
     }
-    data["run"] = {**data.get("run", {}), "warmup": 0}
-    return Scenario.model_validate(data)
+    # Only the workload is made anew: written out, acceptance would state defaults it excludes.
+    changes = {
+        "workload": Workload.model_validate(workload),
+        "run": scenario.run.model_copy(update={"warmup": 0.0}),
+        "vary": {},
+    }
+    return scenario.model_copy(update=changes)
 
 
 def write_trace(path: Path, columns: Columns, rows: np.ndarray) -> None:
