@@ -27,7 +27,6 @@ KEEP_ALIVE_S = 4.0
 """Idle connections are dropped before uvicorn, after its 5 s, drops them."""
 DRAIN_S = 0.2
 """For the end of a stream after its closing mark, so that the connection can be used again."""
-VERSION_S = 2.0
 HIDDEN = "***"
 SHOWN = 300
 """Characters of a message."""
@@ -225,18 +224,6 @@ class Client:
                         pass
             except (TimeoutError, httpx.TransportError):
                 pass
-
-    async def version(self) -> str | None:
-        """What a vLLM server answers at ``/version``; None where others have nothing there."""
-        root = self._url.path.removesuffix(PATHS[self.asking.api]).removesuffix("/v1")
-        url = self._url.copy_with(path=f"{root}/version", query=None)
-        try:
-            async with asyncio.timeout(VERSION_S):
-                found = (await self._http.get(url)).json()
-        except (TimeoutError, httpx.HTTPError, ValueError):
-            return None
-        version = found.get("version") if isinstance(found, dict) else None
-        return one_line(version) if isinstance(version, str) else None
 
     def shown(self, message: str) -> str:
         """A message in a line; secrets that a server echoes go before it is cut."""
