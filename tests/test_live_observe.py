@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from live_server import LiveServer
 
 from calibration.acceptance.runs import read_traces
 from calibration.live import recording
+from calibration.live.client import Client
 from sim import verbs
 from sim.tables import Status
 
@@ -87,9 +89,10 @@ def test_users_send_the_next_request_on_the_answer(observe, tmp_path):
     with LiveServer(gap_s=0.01).running() as server:
         observe(server, "--concurrency", 2, "--requests", 6, "--warm-up", 0)
     table = kept(tmp_path).runs[0].columns
-    free_s = sorted(table["finish_s"])[:4]
+    again_s = np.sort(table["arrival_s"])[2:] - np.sort(table["finish_s"])[:4]
     assert table["arrival_s"][:2].max() < 0.02
-    assert np.sort(table["arrival_s"][2:]) == pytest.approx(free_s, abs=0.02)
+    # The usage and the closing mark of the fake come after the last text, 10 ms each.
+    assert (again_s > 0).all() and (again_s < 0.1).all()
 
 
 def test_an_open_loop_counts_from_when_a_request_was_due(observe, tmp_path):
@@ -105,27 +108,20 @@ def test_an_open_loop_counts_from_when_a_request_was_due(observe, tmp_path):
     assert (kept(tmp_path).about["mode"], stage.late <= 20) == ("open_loop", True)
 
 
-def test_late_sends_are_counted_and_their_wait_is_part_of_the_latency(observe, tmp_path):
+def test_late_sends_are_counted_and_their_wait_is_part_of_the_latency(
+    observe, tmp_path, monkeypatch
+):
     """The client is held up for 0.2 s half way: what was due in between is late."""
-    held = []
-
-    def behave(number: int, body: object) -> str:
-        return "ok"
-
-    from calibration.live import client as clients
-
-    plain = clients.Client._attempt
+    sent, plain = [], Client._attempt
 
     async def slow(self, *args):
-        if len(held) == 10:
-            import time
-
+        sent.append(1)
+        if len(sent) == 10:
             time.sleep(0.2)
-        held.append(1)
         return await plain(self, *args)
 
-    with pytest.MonkeyPatch.context() as patch, LiveServer(behave).running() as server:
-        patch.setattr(clients.Client, "_attempt", slow)
+    monkeypatch.setattr(Client, "_attempt", slow)
+    with LiveServer().running() as server:
         _, out, _ = observe(server, "--rate", 100, "--requests", 20, "--warm-up", 1)
     stage, table = kept(tmp_path).stages[0], kept(tmp_path).runs[0].columns
     assert 5 <= stage.late <= 15
