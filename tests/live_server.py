@@ -107,6 +107,9 @@ class LiveServer:
             error = {"error": {"message": f"no: {headers.get('authorization', 'nothing')}"}}
             await _plain(writer, REFUSED[fault], json.dumps(error))
             return True
+        if fault == "whole":
+            await _plain(writer, 200, '{"choices": []}', "application/json")
+            return True
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
         try:
@@ -201,9 +204,12 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], b
     return first.split()[1], headers, body
 
 
-async def _plain(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+async def _plain(
+    writer: asyncio.StreamWriter, status: int, text: str, kind: str = "text/plain"
+) -> None:
     data = text.encode()
-    head = f"HTTP/1.1 {status} so\r\ncontent-length: {len(data)}\r\n\r\n"
+    about = f"content-type: {kind}\r\ncontent-length: {len(data)}"
+    head = f"HTTP/1.1 {status} so\r\n{about}\r\n\r\n"
     writer.write(head.encode() + data)
     await writer.drain()
 
