@@ -77,7 +77,7 @@ def predict(
     scenario = file.points[0].scenario
     # Repeats differ in what is accepted, as they did when they were measured.
     seed = scenario.run.seed + stage.replication
-    settings = {"seed": seed, "replications": 1, "warmup": 0.0, "band": band, "baseline": False}
+    settings = {"seed": seed, "replications": 1, "band": band, "baseline": False}
     alone = scenario.model_copy(
         update={
             "strategies": (strategy,),
