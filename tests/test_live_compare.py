@@ -282,12 +282,15 @@ def test_two_alike_are_told_apart_by_label(monkeypatch, scenario):
         strategy_of(scenario, block, "c", overrides=sets)
 
 
-def test_a_grid_is_refused(recorded, tmp_path):
+def test_a_grid_of_deployments_is_refused_one_of_loads_is_not(recorded, tmp_path):
     runs, _ = recorded
     grid = tmp_path / "grid.yaml"
     grid.write_text(SCENARIO + "vary: {model.tp: [1, 2]}\n", "utf-8")
-    with pytest.raises(InputError, match=r"grid\.yaml:14: vary: must be one point"):
+    with pytest.raises(InputError, match=r"grid\.yaml:14: vary: must vary the workload only"):
         compare(recording.read(runs), load_scenario(grid))
+    assert compare(recording.read(runs), load_scenario(grid, ["model.tp=1"])).overall < 1e-9
+    grid.write_text(SCENARIO + "vary: {workload.arrivals.users: [3, 5]}\n", "utf-8")
+    assert compare(recording.read(runs), load_scenario(grid)).overall < 1e-9
 
 
 def test_the_command_prints_draws_and_fails_when_it_is_too_far_off(

@@ -64,7 +64,7 @@ def predict(
     Parameters
     ----------
     file : ScenarioFile
-        Of one point; its workload gives way to the stage's.
+        Of one deployment; its workload gives way to the stage's.
     strategy : Strategy
         The one of its strategies to simulate.
     stage, run
