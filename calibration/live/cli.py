@@ -141,7 +141,7 @@ def _show(observer: Observer, quiet: bool, as_json: bool, width: int | None) -> 
     said = document(kept.about(), kept.stages, kept.runs)
     write_text(to_json(said) if as_json else report(said, *screen(width)))
     if not quiet:
-        _note(f"{observer.kept_words}")
+        _note(f"wrote '{observer.options.out}'")
 
 
 def _note(text: str) -> None:

@@ -27,7 +27,6 @@ KEEP_ALIVE_S = 4.0
 """Idle connections are dropped before uvicorn, after its 5 s, drops them."""
 DRAIN_S = 0.2
 """For the end of a stream after its closing mark, so that the connection can be used again."""
-VERSION_S = 2.0
 HIDDEN = "***"
 SHOWN = 300
 """Characters of a message."""
@@ -114,7 +113,8 @@ class Client:
         self.asking = asking
         url = httpx.URL(asking.base_url)
         self._url = url.copy_with(path=url.path.rstrip("/") + PATHS[asking.api], fragment=None)
-        self._secrets = [word for word in (asking.key, url.password) if word]
+        words = (asking.key, url.userinfo.decode(), url.password, url.query.decode())
+        self._secrets = [word for word in words if word]
         key = {"Authorization": f"Bearer {asking.key}"} if asking.key else {}
         verify = httpx.create_ssl_context() if url.scheme == "https" else False
         self._http = httpx.AsyncClient(
@@ -207,6 +207,9 @@ class Client:
             if response.status_code != httpx.codes.OK:
                 text = (await response.aread()).decode("utf-8", "replace")
                 raise AnswerError(f"answered {response.status_code}: {_error(text)}")
+            kind = response.headers.get("content-type", "").partition(";")[0]
+            if kind == "application/json":
+                raise AnswerError(f"did not stream, it sent {kind}")
             reader, pieces = EventReader(), response.aiter_bytes()
             async for piece in pieces:
                 at_s = perf_counter()
@@ -225,18 +228,6 @@ class Client:
                         pass
             except (TimeoutError, httpx.TransportError):
                 pass
-
-    async def version(self) -> str | None:
-        """What a vLLM server answers at ``/version``; None where others have nothing there."""
-        root = self._url.path.removesuffix(PATHS[self.asking.api]).removesuffix("/v1")
-        url = self._url.copy_with(path=f"{root}/version", query=None)
-        try:
-            async with asyncio.timeout(VERSION_S):
-                found = (await self._http.get(url)).json()
-        except (TimeoutError, httpx.HTTPError, ValueError):
-            return None
-        version = found.get("version") if isinstance(found, dict) else None
-        return one_line(version) if isinstance(version, str) else None
 
     def shown(self, message: str) -> str:
         """A message in a line; secrets that a server echoes go before it is cut."""

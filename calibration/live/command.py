@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from calibration.live import prompts as texts
 from calibration.live.client import Api, Asking
-from calibration.live.options import Options
+from calibration.live.options import Options, plain
 from calibration.live.schedule import Asked
 from calibration.live.scrape import metrics_urls
 from models.strategies import strategy_types
@@ -76,7 +76,7 @@ def prepare(given: Given) -> Options:
     eos = {"ignore_eos": True} if given.ignore_eos else {}
     body = {"temperature": given.temperature, **eos, **_extra_body(given.extra_body)}
     key = _api_key(given.api_key_env, os.environ)
-    urls = metrics_urls(_root(url)) if given.metrics_url is None else (given.metrics_url,)
+    urls = metrics_urls(plain(url)) if given.metrics_url is None else (given.metrics_url,)
     return Options(
         given.out,
         Asking(url, given.model, given.api, body, key, given.timeout_s, given.retries),
@@ -130,11 +130,6 @@ def _base_url(text: str) -> str:
     if not right:
         raise InputError("", None, "--base-url", "must be as in http://host:8000/v1")
     return text
-
-
-def _root(url: str) -> str:
-    """A base URL without query and fragment."""
-    return str(httpx.URL(url).copy_with(query=None, fragment=None))
 
 
 def _api_key(name: str | None, environment: Mapping[str, str]) -> str | None:

@@ -10,20 +10,19 @@ from types import FrameType
 import httpx
 
 from calibration.live import tables
-from calibration.live.client import REJECTIONS, Client, Outcome
+from calibration.live.client import Client, Outcome
 from calibration.live.journal import FILE, Journal
 from calibration.live.load import Loader, Part, Send, Sent, until_stopped
-from calibration.live.options import Options, public
+from calibration.live.options import Options, plain, public
 from calibration.live.prompts import Prompt, first_line
-from calibration.live.readings import read
 from calibration.live.rows import Row, row_of
 from calibration.live.schedule import Planned, stages
 from calibration.live.scrape import Scraper, Watched
-from calibration.live.server import described
 from models.strict_yaml import InputError
 from sim import interrupts
 from sim.progress import OnProgress
 from sim.staging import foreign, obstacle
+from sim.tables import Status
 
 Note = Callable[[str], None]
 
@@ -69,6 +68,7 @@ class Observer:
         self.todo = [one for one in self.planned if self.journal.left(one)]
         self._kept = tables.Kept(options, self.journal)
         self._probed, self._lost, self._fingerprint = False, list[Row](), ""
+        self._noted: set[str] = set()
         self._done, self._total = 0, sum(len(self.journal.left(one)) for one in self.todo)
 
     @property
@@ -82,7 +82,8 @@ class Observer:
         kept, where = self.journal.requests, self.journal.path
         if not kept:
             return "nothing was measured"
-        more = "; the same command goes on with it" if self.todo else ""
+        left = any(self.journal.left(one) for one in self.planned)
+        more = "; the same command goes on with it" if left else ""
         return f"{kept} requests are kept in '{where}'{more}"
 
     def run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
@@ -93,7 +94,10 @@ class Observer:
         GoneError
             If the server cannot be measured; what was measured is kept.
         """
-        asyncio.run(self._run(stop, on_progress))
+        if self.todo:
+            asyncio.run(self._run(stop, on_progress))
+        else:
+            self._kept.write()
 
     async def _run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -141,16 +145,18 @@ class Observer:
             self.journal.begin(planned, _now())
             watched.start()
             part = await loader.run(planned, numbers, elapsed_s)
-        await self._end(planned, part, watched, client)
+        await self._end(planned, part, watched, client, scraper)
         return part.dead
 
-    async def _end(self, planned: Planned, part: Part, watched: Watched, client: Client) -> None:
+    async def _end(
+        self, planned: Planned, part: Part, watched: Watched, client: Client, scraper: Scraper
+    ) -> None:
         """Keep what belongs to the part as a whole, and write the tables."""
         for note in watched.notes:
             self._note(f"{planned.name}: {client.shown(note)}")
         if not self.journal.server:
-            reading = read(watched.before) if watched.before else None
-            self.journal.know(described(reading, self._fingerprint, await client.version()))
+            found = await scraper.server(plain(self.options.asking.base_url), self._fingerprint)
+            self.journal.know(found._asdict())
         samples = [
             [round(row["at_s"], 6), row["name"], row["value"]] for row in watched.rows("", 0)
         ]
@@ -169,6 +175,9 @@ class Observer:
         rows = {planned.key: [*flying, *self._lost]}
         said = {name: text for name, text in texts.items() if text}
         self._kept.write(rows, planned, said)
+        for note in self._kept.notes - self._noted:
+            self._note(note)
+        self._noted |= self._kept.notes
 
     def _keep(self, sent: Sent, zero_s: float, planned: Planned) -> None:
         """Put a request in the journal; one that lost its connection once the server still lives.
@@ -226,13 +235,12 @@ class Observer:
         ------
         GoneError
         """
-        status = outcome.http_status
-        if outcome.unreachable:
+        code, failed = outcome.http_status, outcome.status == Status.FAILED
+        refused = code is not None and code != httpx.codes.OK and code < 500
+        nonsense = code == httpx.codes.OK and failed and not outcome.lost
+        if outcome.unreachable or (failed and refused) or nonsense:
             raise GoneError(f"{self._where()} {outcome.message}")
-        if status is not None and status != httpx.codes.OK and status < 500:
-            if status not in REJECTIONS:
-                raise GoneError(f"{self._where()} {outcome.message}")
-        elif outcome.usage is None and not outcome.message:
+        if outcome.status == Status.FINISHED and outcome.usage is None:
             raise GoneError(
                 f"{self._where()} sends no usage: tokens cannot be counted; a server that knows "
                 "stream_options.include_usage is needed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from calibration.live.by_position import tau
 from calibration.live.recording import Stage
 from sim.analysis import metrics, steady
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
@@ -20,8 +21,7 @@ def document(
 ) -> dict[str, Any]:
     """All that was measured, JSON-ready: ``run.json`` and a row a point.
 
-    Latencies pool the requests of all repeats, rates average over them. The tokens of a step come
-    from the server's counters where it has them, else from what it told request by request.
+    Latencies pool the requests of all repeats, rates average over them.
     """
     names = dict.fromkeys(stage.name for stage in stages)
     pairs = list(zip(stages, runs, strict=True))
@@ -52,12 +52,12 @@ def _row(name: str, own: Sequence[tuple[Stage, RunTable]]) -> dict[str, Any]:
 
 
 def _tau(stages: Sequence[Stage], told: float | None) -> float | None:
-    """Mean tokens a speculating step emits."""
-    counters = [stage.counters for stage in stages]
-    if all({"spec_drafts", "spec_accepted"} <= one.keys() for one in counters):
-        drafts = sum(one["spec_drafts"] for one in counters)
-        return 1 + sum(one["spec_accepted"] for one in counters) / drafts if drafts else told
-    return told
+    """Mean tokens a step emits: as told request by request, else by the server's counters."""
+    if told is not None:
+        return told
+    names = set.intersection(*(set(stage.counters) for stage in stages))
+    summed = {name: sum(stage.counters[name] for stage in stages) for name in names}
+    return tau(summed, stages[0].gauges)
 
 
 def report(said: Mapping[str, Any], width: int, colour: bool = False) -> str:

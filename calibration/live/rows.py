@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration.live.load import Sent
+from calibration.live.per_request import Speculated, speculated
 from calibration.live.prompts import Prompt
 from calibration.live.schedule import Planned
 from sim.analysis.metrics import QUANTILES
@@ -17,7 +18,9 @@ from sim.tables import Columns, Status
 NO_USAGE = "sent no usage: tokens are not counted"
 STOPPED = "was in flight when the observation was stopped"
 STREAM = "live"
-ZERO_COUNTS = ("replica", "n_steps", "drafted", "accepted", "preemptions", "discarded_tokens")
+SPECULATION = ("n_steps", "drafted", "accepted")
+NOT_TOLD = ("replica", "preemptions", "discarded_tokens")
+"""Columns of the request table that no server says: 0."""
 
 
 class Row(NamedTuple):
@@ -101,8 +104,22 @@ def _rounded(time_s: float) -> float:
     return round(time_s, 6)
 
 
-def columns(rows: Sequence[Row]) -> Columns:
-    """The request table of a stage, without what servers tell of speculation; shape (rows,)."""
+def speculation(row: Row) -> Speculated | None:
+    """What the server told of the speculation of a request that finished."""
+    if row.status != Status.FINISHED:
+        return None
+    return speculated(row.metrics, row.prompt_tokens, row.output_tokens)
+
+
+def columns(rows: Sequence[Row], told: Sequence[Speculated | None]) -> Columns:
+    """The request table of a stage, every column of shape (rows,).
+
+    Parameters
+    ----------
+    rows : sequence of Row
+    told : sequence of Speculated or None
+        Of each row.
+    """
     ids = np.array([row.id for row in rows], dtype=np.int64)
     counts = {
         name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
@@ -121,7 +138,11 @@ def columns(rows: Sequence[Row]) -> Columns:
         "schedule_s": np.full(len(rows), np.nan),
         **times,
         **counts,
-        **{name: np.zeros(len(rows), dtype=np.int64) for name in ZERO_COUNTS},
+        **{
+            name: np.array([0 if one is None else getattr(one, name) for one in told], np.int64)
+            for name in SPECULATION
+        },
+        **{name: np.zeros(len(rows), dtype=np.int64) for name in NOT_TOLD},
     }
 
 

@@ -9,11 +9,12 @@ from typing import Any
 from calibration.live import recording, rows
 from calibration.live.journal import FILE, Journal, Key, Measured
 from calibration.live.options import Options, public
+from calibration.live.per_request import Speculated, acceptance_columns
 from calibration.live.recording import Stage
 from calibration.live.rows import Row
 from calibration.live.schedule import Planned, stages
 from sim.manifest import speccast_version
-from sim.tables import STATUS_NAMES, RunTable, Status
+from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 
 LATE_S = 0.02
 """A request sent more than this after its time is late; assumed, two ticks of a busy client."""
@@ -34,6 +35,8 @@ class Kept:
         Their requests.
     rows : list of list of Row
         The same as they were kept.
+    notes : set of str
+        What the tables leave out, and why.
     """
 
     def __init__(self, options: Options, journal: Journal) -> None:
@@ -41,6 +44,8 @@ class Kept:
         self.stages: list[Stage] = []
         self.runs: list[RunTable] = []
         self.rows: list[list[Row]] = []
+        self.notes: set[str] = set()
+        self._told: list[list[Speculated | None]] = []
         self._collect({})
 
     def write(
@@ -59,6 +64,7 @@ class Kept:
             self.about(),
             self.stages,
             self.runs,
+            acceptance=self._acceptance(),
             samples=self._samples(),
             texts=named,
             errors=self.errors(),
@@ -99,7 +105,7 @@ class Kept:
 
     def _collect(self, flying: Mapping[Key, Sequence[Row]]) -> None:
         """Put the stages together, those of earlier runs with other repeats included."""
-        self.stages, self.runs, self.rows = [], [], []
+        self.stages, self.runs, self.rows, self._told = [], [], [], []
         points = {one.name: one.point for one in stages(self._options.asked)}
         for key, measured in self._in_order(points):
             known = {**{row.id: row for row in flying.get(key, ())}, **measured.rows}
@@ -109,9 +115,22 @@ class Kept:
             stage = self._stage(points[key[0]], key[1], measured, own)
             self.stages.append(stage)
             self.rows.append(own)
-            self.runs.append(
-                RunTable(stage.point, stage.strategy, stage.replication, rows.columns(own))
-            )
+            told = [rows.speculation(row) for row in own]
+            self._told.append(told)
+            table = rows.columns(own, told)
+            self.runs.append(RunTable(stage.point, stage.strategy, stage.replication, table))
+
+    def _acceptance(self) -> Columns | None:
+        """Steps of requests, numbered through over all stages, which each begin at 0."""
+        told, before = [], 0
+        for own, said in zip(self.rows, self._told, strict=True):
+            pairs = zip(own, said, strict=True)
+            told += [(before + row.id, row.domain, one) for row, one in pairs if one is not None]
+            before += max(row.id for row in own) + 1
+        steps, note = acceptance_columns(self._options.label, told)
+        left_out = {one.note for _, _, one in told if one.note} | ({note} if note else set())
+        self.notes |= left_out if steps is None else {note} - {""}
+        return steps
 
     def _in_order(self, points: Mapping[str, Any]) -> list[tuple[Key, Measured]]:
         """By repeat, then as the ladder has them."""
