@@ -100,9 +100,10 @@ def write_trace(path: Path, columns: Columns) -> None:
 
 
 def _stagger_s(columns: Columns, users: int) -> float:
-    """Time over which the first requests of all users were sent [s]: never all at one instant."""
+    """Users times the mean gap between their first requests [s]: never all at one instant."""
     first = np.sort(columns["arrival_s"])[:users]
-    return float(max(first[-1] - first[0], LEAST_GAP_S * users))
+    gap_s = (first[-1] - first[0]) / max(len(first) - 1, 1)
+    return float(users * max(gap_s, LEAST_GAP_S))
 
 
 def domain(columns: Columns) -> str:
