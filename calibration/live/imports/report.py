@@ -35,12 +35,16 @@ def import_report(imported: Imported, width: int, colour: bool = False) -> str:
 def _lines(imported: Imported, width: int) -> Iterator[Line]:
     about, stages, runs = imported.about, imported.stages, imported.runs
     label = next(iter(about["strategies"]))
-    head = f"{about['target']}, {label}: {len(stages)} stages of {about['options']['tool']}"
+    head = f"{about['target']}, {label}: {_some(len(stages))} of {about['options']['tool']}"
     yield from paragraph(head, width, "title")
     yield Line("")
     yield from table(_keys(stages), _groups(stages, runs), width, [False] * len(stages))
     for note in imported.notes:
         yield from paragraph(note, width, "note")
+
+
+def _some(count: int) -> str:
+    return "1 stage" if count == 1 else f"{count} stages"
 
 
 def _keys(stages: Sequence[Stage]) -> list[Column]:
