@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.live import recording
+from calibration.live import observe_report, recording
 from calibration.live.imports import formats
 from calibration.live.imports.choices import Format, Mode
 from calibration.live.imports.requests import (
@@ -20,15 +20,13 @@ from calibration.live.imports.requests import (
     problem,
 )
 from calibration.live.imports.served import strategy_of
+from calibration.live.journal import FILE as JOURNAL
 from calibration.live.per_request import Speculated, acceptance_columns
 from calibration.live.recording import Stage
 from models.strict_yaml import InputError
 from sim.analysis.metrics import histogram_summary
 from sim.staging import foreign, obstacle
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
-
-JOURNAL = "journal.jsonl"
-"""What only a recording of ``observe`` has."""
 
 
 class Given(NamedTuple):
@@ -112,13 +110,10 @@ def write(imported: Imported, folder: Path) -> list[Path]:
     return recording.write(folder, about, stages, runs, acceptance=acceptance, errors=errors)
 
 
-def as_json(imported: Imported) -> dict[str, Any]:
-    """What ``--json`` prints: what was imported, without the rows."""
-    stages = [
-        {**stage._asdict(), "requests": len(run.columns["id"])}
-        for stage, run in zip(imported.stages, imported.runs, strict=True)
-    ]
-    return {**imported.about, "stages": stages, "notes": list(imported.notes)}
+def document(imported: Imported) -> dict[str, Any]:
+    """What it measured, as ``observe`` has it, and what was left out of it."""
+    said = observe_report.document(imported.about, imported.stages, imported.runs)
+    return said | {"notes": list(imported.notes)}
 
 
 def _told(load: Load, given: Given) -> Load:

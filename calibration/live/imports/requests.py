@@ -13,12 +13,10 @@ import numpy as np
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING
 from calibration.live.per_request import Speculated
+from calibration.live.tables import LATE_S
 from models.strict_yaml import InputError, one_line
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status
-
-LATE_S = 0.02
-"""A request sent more than this after its time is late [s]; assumed, as ``observe`` has it."""
 
 ROUNDING_S = 1e-5
 """By so much may times disagree that tools round or take from two clocks [s] (assumed)."""
@@ -198,8 +196,9 @@ def problem(request: Request) -> str:
 
 def public(url: str) -> str:
     """A URL without credentials, query and fragment."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    parts = urlsplit(url if "://" in url else f"//{url}")
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", "")).removeprefix("//")
 
 
 def utc(seconds: float) -> str:
