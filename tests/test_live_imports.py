@@ -188,6 +188,20 @@ def test_guidellm_at_a_rate_counts_from_when_a_request_was_due() -> None:
     assert seen.stages[0].late == 1
 
 
+def test_of_a_sweep_the_stage_without_a_bound_may_be_left_out(tmp_path: Path) -> None:
+    report = json.loads((DATA / "benchmarks.json").read_text())
+    one = report["benchmarks"][1]
+    as_fast = {"type_": "throughput", "max_concurrency": None}
+    unbound = one | {"config": one["config"] | {"strategy": as_fast}}
+    sweep = changed(tmp_path, "benchmarks.json", benchmarks=[unbound, one])
+    with pytest.raises(InputError, match="does not say under what load"):
+        imported(sweep)
+    assert [stage.name for stage in imported(sweep, mode="open_loop").stages] == ["rate_per_s=2.0"]
+    assert imported(sweep, mode="closed_loop", point={"concurrency": 9}).stages[0].point == {
+        "concurrency": 9
+    }
+
+
 def test_guidellm_samples_and_summaries_are_refused(tmp_path: Path) -> None:
     report = json.loads((DATA / "benchmarks.json").read_text())
     one = report["benchmarks"][1]
@@ -322,3 +336,13 @@ def test_a_folder_stands_for_the_file_its_tool_left(tmp_path: Path) -> None:
         imported(tmp_path)
     with pytest.raises(InputError, match="is no result of vllm but of guidellm"):
         imported(tmp_path / "other.json", format="vllm")
+
+
+@pytest.mark.parametrize("there", ["summary.json", "requests.parquet"])
+def test_what_an_import_did_not_write_it_does_not_replace(
+    speccast, tmp_path: Path, there: str
+) -> None:
+    (tmp_path / there).touch()
+    status, _, err = speccast("calibrate", "import", DATA / "vllm_rate.json", "--out", tmp_path)
+    assert (status, "--out: " in err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == [there]

@@ -81,7 +81,9 @@ def read_results(results: Sequence[Path], given: Given) -> Imported:
         If a file cannot be read or does not say enough, or the files do not belong together.
     """
     loads = [load for path in results for load in formats.read(path, given.format)]
-    loads = [_told(load, given) for load in loads]
+    # What a sweep did not say of a stage that is left out does not matter.
+    asked = [load for load in loads if load.mode in (None, given.mode or load.mode)]
+    loads = [_told(load, given) for load in asked or loads]
     mode = _mode(loads, given.mode)
     loads = [load for load in loads if load.mode == mode]
     label, block = strategy_of(loads, given.strategy, given.label)
