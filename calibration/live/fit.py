@@ -106,17 +106,17 @@ def fit(
     weighted by what was known of them. A factor that the stages hardly narrow down is set back to 1
     and the rest is fitted again: what two factors share goes to the one that was less certain.
     """
-    known, weight = np.log(stages.measured(cases)), 1.0 / stages.errors(cases)
+    known, first = np.log(stages.measured(cases)), stages.simulated(cases, serving, Factors())
+    weight = 1.0 / first.errors
     names = [name for name in Factors._fields if name != "draft" or _drafting(cases)]
-    count = 0
+    count = 1
 
     def log_predicted(free: Sequence[str], moves: Floats) -> Floats:
         nonlocal count
         count += 1
         on_progress(count)
-        return np.log(stages.predicted(cases, serving, _factors(free, moves)))
+        return np.log(stages.simulated(cases, serving, _factors(free, moves)).values_s)
 
-    before = known - log_predicted([], np.zeros(0))
     free, left = list(names), dict.fromkeys(names, 1.0)
     while True:
         best = _least_squares(free, known, weight, log_predicted)
@@ -131,7 +131,8 @@ def fit(
         Estimate(name, getattr(factors, name), _error(name, factors, spread), float(left[name]))
         for name in names
     )
-    return Fit(estimates, known - log_predicted(free, best.moves), before, count)
+    after = log_predicted(free, best.moves)
+    return Fit(estimates, known - after, known - np.log(first.values_s), count)
 
 
 def _factors(free: Sequence[str], moves: Floats) -> Factors:
