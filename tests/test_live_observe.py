@@ -368,3 +368,22 @@ def test_another_folder_is_left_alone(observe, tmp_path):
     server.port = 9
     status, _, err = observe(server)
     assert status == 2 and "would replace" in err
+    (tmp_path / "live/stages.json").write_text("{}")
+    status, _, err = observe(server)
+    assert status == 2 and "without its journal" in err
+
+
+def test_what_a_killed_run_left_is_written_even_if_the_next_one_measures_nothing(observe, tmp_path):
+    with LiveServer().running() as server:
+        options = ("--concurrency", 1, "--requests", 4)
+        observe(server, *options)
+        journal = tmp_path / "live/journal.jsonl"
+        whole = journal.read_text().splitlines(keepends=True)
+        assert json.loads(whole[-1]).keys() == {"end"}
+        for path in (tmp_path / "live").glob("*.*"):
+            path.unlink()
+        journal.write_text("".join(line for line in whole[:4]))
+        server.behave = lambda number, body: "404"
+        status, _, err = observe(server, *options)
+    assert status == 1 and "2 requests are kept" in err
+    assert statuses(kept(tmp_path)) == [["FINISHED"] * 2]

@@ -9,7 +9,7 @@ from types import FrameType
 
 import httpx
 
-from calibration.live import tables
+from calibration.live import recording, tables
 from calibration.live.client import Client, Outcome
 from calibration.live.journal import FILE, Journal
 from calibration.live.lag import Lag
@@ -61,6 +61,8 @@ class Observer:
         self.options, self._note = options, note
         problem = obstacle(options.out, tables.FILES)
         problem = problem or foreign(options.out, "observe", tables.FILES[:1])
+        if (options.out / recording.STAGES).exists() and not (options.out / FILE).exists():
+            problem = "holds an observation without its journal, as imports are; choose another"
         if problem is not None:
             raise InputError(str(options.out), None, "--out", problem)
         today = _now()[:10]
@@ -95,10 +97,10 @@ class Observer:
         GoneError
             If the server cannot be measured; what was measured is kept.
         """
+        # A run that was killed left no tables.
+        self._kept.write()
         if self.todo:
             asyncio.run(self._run(stop, on_progress))
-        else:
-            self._kept.write()
 
     async def _run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
