@@ -16,7 +16,7 @@ from calibration.live.stages import Case
 
 Floats = NDArray[np.float64]
 
-PRIOR = {"request": 1.5, "fixed": 1.0, "memory": 0.25, "compute": 0.25, "draft": 1.0}
+PRIOR = {"request": 1.5, "fixed": 1.0, "memory": 0.25, "compute": 0.25, "draft": 2.0}
 """Standard deviation of the logarithm of each factor before anything is measured. Host times differ
 several-fold between machines; shares of bandwidth and peak rate were timed, and differ by a quarter
 between versions of an engine (published kernel tables of one GPU). Assumed."""
@@ -154,7 +154,7 @@ def _least_squares(
         moved = [residuals(logs + step) for step in STEP * np.eye(len(free))]
         return np.stack([(one - middle) / STEP for one in moved], axis=1)
 
-    found = least_squares(residuals, np.zeros(len(free)), slopes, xtol=1e-3, ftol=1e-3)
+    found = least_squares(residuals, np.zeros(len(free)), slopes, xtol=1e-4, ftol=1e-6)
     slope = np.asarray(slopes(found.x))
     covariance = np.linalg.inv(slope.T @ slope)
     freedom = max(1, known.size - len(free))

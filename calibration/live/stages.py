@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.live.knobs import Factors, Rows, Serving
 from calibration.live.recording import Stage
-from calibration.live.replay import replayed
+from calibration.live.replay import in_order, replayed
 from models import catalog
 from models.strategies import Strategy
 from sim.analysis import metrics
@@ -81,13 +81,12 @@ class Case:
     def of(
         cls, scenario: Scenario, strategy: Strategy, stage: Stage, run: RunTable, folder: Path
     ) -> Case:
-        """A stage as it is simulated; see ``replayed``."""
-        replay = replayed(scenario, stage, run, folder)
-        kept = metrics.select(run.columns, metrics.finished(run.columns))
-        order = np.lexsort((kept["id"], kept["arrival_s"]))
+        """A stage as it is simulated, its acceptance as recorded; see ``replayed``."""
+        replay = replayed(scenario, stage, run, folder, repeat=True)
+        sent = in_order(metrics.select(run.columns, metrics.finished(run.columns)))
         requests = generate(replay.workload, replay.run.seed, 0)
-        figures = figures_of(metrics.select(kept, order))
-        return cls(stage, figures, build(replay), strategy, requests, replay.run.seed)
+        own = replay.strategies[scenario.strategies.index(strategy)]
+        return cls(stage, figures_of(sent), build(replay), own, requests, replay.run.seed)
 
     def measured(self) -> Floats:
         """Its figures [s]."""
