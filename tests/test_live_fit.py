@@ -110,7 +110,7 @@ def test_the_constants_that_made_the_stages_are_found(
     for name in ("request", "fixed", "compute"):
         one = by_name[name]
         if one.identified:
-            assert abs(np.log(one.factor / getattr(truth, name))) < 3 * one.error + 0.02, name
+            assert abs(one.factor - getattr(truth, name)) < 3 * one.error + 0.02, name
     assert by_name["compute"].identified
     assert by_name["fixed"].identified
 
@@ -134,12 +134,12 @@ def test_noisy_stages_leave_larger_errors(tmp_path: Path) -> None:
 
 
 def test_host_time_for_drafts_is_told_by_a_server_that_drafts(tmp_path: Path) -> None:
-    truth = Factors(fixed=0.5, draft=20.0)
+    truth = Factors(fixed=0.5, draft=60.0)
     plain, serving = served("cpu", Factors(fixed=0.5), tmp_path, (2,))
     drafting, _ = served("cpu", truth, tmp_path, (2,), strategy=NGRAM)
     _, by_name = found([*plain, *drafting], serving)
     assert by_name["draft"].identified
-    assert abs(np.log(by_name["draft"].factor / 20)) < 2 * by_name["draft"].error
+    assert abs(by_name["draft"].factor - 60) < 2 * by_name["draft"].error < 20
     assert "draft" not in found(plain, serving)[1]
     assert set(PRIOR) == set(Factors._fields)
 

@@ -39,10 +39,9 @@ def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> 
     """
     if not strategy.drafted or not (columns["n_steps"] > 0).all():
         return strategy
-    told = zip(
-        *(columns[name].tolist() for name in ("n_steps", "drafted", "accepted")), strict=True
-    )
-    lines = [_laid_out(*counts, strategy) for counts in told]
+    steps, verified, kept = (columns[name].tolist() for name in ("n_steps", "drafted", "accepted"))
+    told = zip(steps, verified, kept, strict=True)
+    lines = [_laid_out(n, of, taken, strategy) for n, of, taken in told]
     accepted, drafted = zip(*lines, strict=True)
     shape = Shape(drafted=strategy.drafted, depth=strategy.depth) if strategy.needs_tree else None
     entry = Entry(
