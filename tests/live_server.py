@@ -162,7 +162,7 @@ class Streams:
     def _events(self, fault: str) -> Iterator[str]:
         if self.chat:
             yield self._event({"role": "assistant", "content": ""})
-        for index in range(self.tokens):
+        for index in range(0 if fault == "silent" else self.tokens):
             if fault == "cut" and index == 2:
                 return
             if fault == "garbage" and index == 2:
@@ -182,7 +182,7 @@ class Streams:
         return json.dumps({"choices": [{"index": 0, **inner, "finish_reason": reason}]})
 
     def _usage(self, fault: str) -> dict[str, Any]:
-        counted: Any = {"too few": 1, "too many": 10_000, "half": 2.5, "negative": -1}
+        counted: Any = {"too few": 1, "too many": 10_000, "half": 2.5, "negative": -1, "silent": 1}
         return {
             "prompt_tokens": 7,
             "completion_tokens": counted.get(fault, self.tokens),

@@ -120,12 +120,13 @@ def test_late_sends_are_counted_and_their_wait_is_part_of_the_latency(
 
     monkeypatch.setattr(Client, "_attempt", slow)
     with LiveServer().running() as server:
-        _, out, _ = observe(server, "--rate", 100, "--requests", 20, "--warm-up", 1)
+        _, out, err = observe(server, "--rate", 100, "--requests", 20, "--warm-up", 1)
     stage, table = kept(tmp_path).stages[0], kept(tmp_path).runs[0].columns
     assert stage.late >= 5
     assert stage.latest_s > 0.1
     assert (table["first_token_s"] - table["arrival_s"]).max() > stage.latest_s
     assert "sent after they were due, by up to" in out
+    assert "this client fell behind" in err
 
 
 def test_a_trace_is_sent_at_its_times_with_its_lengths(observe, tmp_path):
@@ -162,6 +163,15 @@ def test_faults_become_rows_with_a_status(observe, tmp_path):
     assert "concurrency=1,0,7,failed,200,sent no usage: tokens are not counted" in errors
     assert len(errors) == 8
     assert "concurrency=1         9       7" in out
+
+
+def test_an_answer_that_is_only_its_end_has_its_first_token_there(observe, tmp_path):
+    with LiveServer(lambda number, body: "silent" if number else "ok").running() as server:
+        observe(server, "--concurrency", 1, "--requests", 2)
+    table = kept(tmp_path).runs[0].columns
+    assert statuses(kept(tmp_path)) == [["FINISHED"] * 2]
+    assert table["output_tokens"].tolist() == [1, 1]
+    assert (table["first_token_s"] == table["finish_s"]).all()
 
 
 @pytest.mark.parametrize(
@@ -358,3 +368,22 @@ def test_another_folder_is_left_alone(observe, tmp_path):
     server.port = 9
     status, _, err = observe(server)
     assert status == 2 and "would replace" in err
+    (tmp_path / "live/stages.json").write_text("{}")
+    status, _, err = observe(server)
+    assert status == 2 and "without its journal" in err
+
+
+def test_what_a_killed_run_left_is_written_even_if_the_next_one_measures_nothing(observe, tmp_path):
+    with LiveServer().running() as server:
+        options = ("--concurrency", 1, "--requests", 4)
+        observe(server, *options)
+        journal = tmp_path / "live/journal.jsonl"
+        whole = journal.read_text().splitlines(keepends=True)
+        assert json.loads(whole[-1]).keys() == {"end"}
+        for path in (tmp_path / "live").glob("*.*"):
+            path.unlink()
+        journal.write_text("".join(line for line in whole[:4]))
+        server.behave = lambda number, body: "404"
+        status, _, err = observe(server, *options)
+    assert status == 1 and "2 requests are kept" in err
+    assert statuses(kept(tmp_path)) == [["FINISHED"] * 2]

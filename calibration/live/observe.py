@@ -9,9 +9,10 @@ from types import FrameType
 
 import httpx
 
-from calibration.live import tables
+from calibration.live import recording, tables
 from calibration.live.client import Client, Outcome
 from calibration.live.journal import FILE, Journal
+from calibration.live.lag import Lag
 from calibration.live.load import Loader, Part, Send, Sent, until_stopped
 from calibration.live.options import Options, plain, public
 from calibration.live.prompts import Prompt, first_line
@@ -60,6 +61,8 @@ class Observer:
         self.options, self._note = options, note
         problem = obstacle(options.out, tables.FILES)
         problem = problem or foreign(options.out, "observe", tables.FILES[:1])
+        if (options.out / recording.STAGES).exists() and not (options.out / FILE).exists():
+            problem = "holds an observation without its journal, as imports are; choose another"
         if problem is not None:
             raise InputError(str(options.out), None, "--out", problem)
         today = _now()[:10]
@@ -94,10 +97,10 @@ class Observer:
         GoneError
             If the server cannot be measured; what was measured is kept.
         """
+        # A run that was killed left no tables.
+        self._kept.write()
         if self.todo:
             asyncio.run(self._run(stop, on_progress))
-        else:
-            self._kept.write()
 
     async def _run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -141,19 +144,17 @@ class Observer:
             return ""
         numbers, elapsed_s = self.journal.left(planned), self.journal.of(planned).elapsed_s
         loader = Loader(self._sender(planned, client), on_sent, stopping)
-        async with scraper.stage() as watched:
+        async with scraper.stage() as watched, Lag() as lag:
             self.journal.begin(planned, _now())
             watched.start()
             part = await loader.run(planned, numbers, elapsed_s)
-        await self._end(planned, part, watched, client, scraper)
+        for note in filter(None, (*map(client.shown, watched.notes), lag.note())):
+            self._note(f"{label}: {note}")
+        await self._end(planned, part, watched, scraper)
         return part.dead
 
-    async def _end(
-        self, planned: Planned, part: Part, watched: Watched, client: Client, scraper: Scraper
-    ) -> None:
+    async def _end(self, planned: Planned, part: Part, watched: Watched, scraper: Scraper) -> None:
         """Keep what belongs to the part as a whole, and write the tables."""
-        for note in watched.notes:
-            self._note(f"{planned.name}: {client.shown(note)}")
         if not self.journal.server:
             found = await scraper.server(plain(self.options.asking.base_url), self._fingerprint)
             self.journal.know(found._asdict())
