@@ -12,7 +12,7 @@ import typer
 from calibration.acceptance.cli import acceptance
 from calibration.decoding.cli import decode
 from calibration.decoding.heads.cli import train_heads
-from calibration.live.calibrate_cli import live
+from calibration.live.fit.cli import live
 from calibration.live.imports.cli import import_results
 from sim.cli import AsJson, Width, screen, write_text
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from live_server import LiveServer
 
-from calibration.live.client import Asking, Client, Outcome
-from calibration.live.prompts import Prompt
+from calibration.live.observe.client import Asking, Client, Outcome
+from calibration.live.observe.prompts import Prompt
 from sim.tables import Status
 
 PROMPT = Prompt("Say something.")
@@ -105,7 +105,7 @@ def test_only_what_cannot_be_reached_is_unreachable():
 
 
 def test_retries_are_counted_and_time_runs_from_the_first(monkeypatch):
-    monkeypatch.setattr("calibration.live.client.RETRY_WAIT_S", 0.05)
+    monkeypatch.setattr("calibration.live.observe.client.RETRY_WAIT_S", 0.05)
     with LiveServer(lambda number, body: "503" if number < 2 else "ok").running() as server:
         (outcome,) = sent(server.url, retries=3)
     assert (outcome.status, outcome.attempts) == (Status.FINISHED, 3)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from live_recordings import EAGLE, PLAIN, SCENARIO, by_hand, observation, simulated
 
-from calibration.live import compare as comparing
 from calibration.live import recording
-from calibration.live.compare import compare
-from calibration.live.compare_report import compare_report
-from calibration.live.comparison import METRICS, OVERALL
-from calibration.live.predict import Ends, Prediction
+from calibration.live.compare import stages as comparing
+from calibration.live.compare.comparison import METRICS, OVERALL
+from calibration.live.compare.predict import Ends, Prediction
+from calibration.live.compare.report import compare_report
+from calibration.live.compare.served import matches
+from calibration.live.compare.stages import compare
 from calibration.live.recording import Stage
-from calibration.live.served import matches
 from models.strategies import strategy_types
 from models.strict_yaml import InputError
 from sim import verbs
@@ -36,7 +36,7 @@ def scenario(tmp_path):
 @pytest.fixture
 def declared(monkeypatch):
     """The verb as the installed package declares it."""
-    verb = EntryPoint("compare", "calibration.live.compare_cli:compare", verbs.GROUP)
+    verb = EntryPoint("compare", "calibration.live.compare.cli:compare", verbs.GROUP)
     monkeypatch.setattr(
         verbs, "entry_points", lambda group, name=None: [verb] if name in (None, "compare") else []
     )

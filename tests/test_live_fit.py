@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration.live import fit as fitting
 from calibration.live import recording
-from calibration.live.fit import IDENTIFIED, PRIOR, Fit
-from calibration.live.knobs import Factors, Serving
+from calibration.live.fit import estimate as fitting
+from calibration.live.fit.estimate import IDENTIFIED, PRIOR, Fit
+from calibration.live.fit.knobs import Factors, Serving
+from calibration.live.fit.stages import Case, serving_of
 from calibration.live.recording import Stage
-from calibration.live.stages import Case, serving_of
 from models import catalog
 from models.gemm import US
 from sim.scenario.schema import Scenario

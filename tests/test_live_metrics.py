@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from calibration.live.exposition import Sample, parse
-from calibration.live.names import COUNTERS, ENGINES, GAUGES, known
-from calibration.live.readings import gist, increase, read, summarise
+from calibration.live.server.exposition import Sample, parse
+from calibration.live.server.names import COUNTERS, ENGINES, GAUGES, known
+from calibration.live.server.readings import gist, increase, read, summarise
 from tests.live_texts import AFTER, BEFORE, LLAMA_CPP, REQUESTS, SGLANG, TRTLLM, vllm
 
 

@@ -15,7 +15,7 @@ from live_server import LiveServer
 
 from calibration.acceptance.runs import read_traces
 from calibration.live import recording
-from calibration.live.client import Client
+from calibration.live.observe.client import Client
 from sim import verbs
 from sim.tables import Status
 
@@ -24,7 +24,7 @@ KEY = "sk-very-secret-0123456789"
 
 @pytest.fixture(autouse=True)
 def declared(monkeypatch):
-    verb = EntryPoint("observe", "calibration.live.cli:observe", verbs.GROUP)
+    verb = EntryPoint("observe", "calibration.live.observe.cli:observe", verbs.GROUP)
     monkeypatch.setattr(verbs, "entry_points", lambda group, name=None: [verb])
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from calibration.live import prompts, schedule
-from calibration.live.prompts import Prompt, first_line
+from calibration.live.observe import prompts, schedule
+from calibration.live.observe.prompts import Prompt, first_line
 from models.strict_yaml import InputError
 
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from calibration.live.identity import identity
-from calibration.live.readings import read
-from calibration.live.scrape import Scraper, metrics_urls
+from calibration.live.server.identity import identity
+from calibration.live.server.readings import read
+from calibration.live.server.scrape import Scraper, metrics_urls
 from tests.live_texts import AFTER, LLAMA_CPP, SGLANG, vllm
 
 Answer = Callable[[str], Awaitable[tuple[int, str]]]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from calibration.live.by_position import acceptance_by_position, tau
-from calibration.live.per_request import Speculated, acceptance_columns, speculated
-from calibration.live.readings import increase, read
+from calibration.live.server.by_position import acceptance_by_position, tau
+from calibration.live.server.per_request import Speculated, acceptance_columns, speculated
+from calibration.live.server.readings import increase, read
 from sim.tables import ACCEPTANCE, to_arrow
 from tests.live_texts import AFTER, BEFORE, LLAMA_CPP, REQUESTS, SGLANG, TRTLLM
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.live import sse
-from calibration.live.sse import EventReader
+from calibration.live.observe import sse
+from calibration.live.observe.sse import EventReader
 
 TEXT = (
     '\ufeff: hello\r\n\r\nevent: x\ndata: {"a": "ö"}\n\ndata:one\rdata: two\r\r\ndata\n\ndata: end'

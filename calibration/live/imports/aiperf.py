@@ -18,7 +18,7 @@ from typing import Any
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields, checked, documents
 from calibration.live.imports.requests import Load, Request, ended, gaps, left_out, public, utc
-from calibration.live.per_request import KEY, Speculated, speculated
+from calibration.live.server.per_request import KEY, Speculated, speculated
 from sim.histogram import LogHistogram
 from sim.tables import Status
 

@@ -51,8 +51,8 @@ def import_results(
 
     The folder is as ``speccast observe`` leaves one: fit it, or compare a prediction with it.
     """
-    from calibration.live import observe_report
     from calibration.live.imports import command
+    from calibration.live.observe import report as observe_report
     from sim.output import to_json
 
     if rate is not None and not 0 < rate < float("inf"):

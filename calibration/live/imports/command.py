@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.live import observe_report, recording
+from calibration.live import recording
 from calibration.live.imports import formats
 from calibration.live.imports.choices import Format, Mode
 from calibration.live.imports.requests import (
@@ -20,9 +20,10 @@ from calibration.live.imports.requests import (
     problem,
 )
 from calibration.live.imports.served import strategy_of
-from calibration.live.journal import FILE as JOURNAL
-from calibration.live.per_request import Speculated, acceptance_columns
+from calibration.live.observe import report as observe_report
+from calibration.live.observe.journal import FILE as JOURNAL
 from calibration.live.recording import Stage
+from calibration.live.server.per_request import Speculated, acceptance_columns
 from models.strict_yaml import InputError
 from sim.analysis.metrics import histogram_summary
 from sim.staging import foreign, obstacle

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields
 from calibration.live.imports.requests import Load, Request, ended, left_out, public, utc
-from calibration.live.per_request import speculated
+from calibration.live.server.per_request import speculated
 from sim.tables import Status
 
 FINISHED = ("successful", "completed")

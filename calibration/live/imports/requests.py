@@ -12,8 +12,8 @@ import numpy as np
 
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING
-from calibration.live.per_request import Speculated
-from calibration.live.tables import LATE_S
+from calibration.live.observe.tables import LATE_S
+from calibration.live.server.per_request import Speculated
 from models.strict_yaml import InputError, one_line
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status

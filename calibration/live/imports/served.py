@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibration.live.imports.requests import Load
-from calibration.live.stated import stated_strategy
+from calibration.live.observe.stated import stated_strategy
 from models.strict_yaml import InputError
 
 OPTION = "--strategy"

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, read_text
 from calibration.live.imports.requests import Load, Request
-from calibration.live.per_request import Speculated
+from calibration.live.server.per_request import Speculated
 from models.strict_yaml import InputError, show
 from sim.tables import STATUS_NAMES, Status
 

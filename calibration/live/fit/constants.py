@@ -12,9 +12,9 @@ import pyarrow as pa
 import yaml
 from scipy import stats
 
-from calibration.live.fit import Estimate, Fit
-from calibration.live.knobs import ENTRIES, MOVED, Serving
-from calibration.live.stages import Case
+from calibration.live.fit.estimate import Estimate, Fit
+from calibration.live.fit.knobs import ENTRIES, MOVED, Serving
+from calibration.live.fit.stages import Case
 from models.engine import Engine
 from models.profile import KernelResidual, Profile, Provenance, TableWhere, Valid
 from models.schema import Constant

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from calibration.live.client import Asking
-from calibration.live.prompts import Prompts
-from calibration.live.schedule import Asked
+from calibration.live.observe.client import Asking
+from calibration.live.observe.prompts import Prompts
+from calibration.live.observe.schedule import Asked
 
 
 class Options(NamedTuple):

@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 
-from calibration.live.identity import VERSIONS, Server, identity, owner_of, text_at
-from calibration.live.readings import Reading, gist, increase, read, summarise
+from calibration.live.server.identity import VERSIONS, Server, identity, owner_of, text_at
+from calibration.live.server.readings import Reading, gist, increase, read, summarise
 
 PATHS = ("/metrics", "/prometheus/metrics")
 """Where metrics stand below the server's root; trtllm-serve has JSON at the first."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from calibration.live.exposition import Sample, parse
-from calibration.live.names import ENGINES, INFO, STARTED, UNKNOWN, Known, known
+from calibration.live.server.exposition import Sample, parse
+from calibration.live.server.names import ENGINES, INFO, STARTED, UNKNOWN, Known, known
 
 KNOWN = known()
 PREFIXES = tuple(ENGINES)

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
-from calibration.live.answer import Answer, AnswerError, Usage, said
-from calibration.live.prompts import Prompt
-from calibration.live.sse import EventReader
+from calibration.live.observe.answer import Answer, AnswerError, Usage, said
+from calibration.live.observe.prompts import Prompt
+from calibration.live.observe.sse import EventReader
 from models.strict_yaml import one_line
 from sim.tables import Status
 

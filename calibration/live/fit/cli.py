@@ -58,7 +58,9 @@ def live(
 
     Writes a scenario that runs as it is: the server as observed, with plain decoding beside it.
     """
-    from calibration.live import calibrate, calibrated_files, fit_report
+    from calibration.live.fit import command as calibrate
+    from calibration.live.fit import files as calibrated_files
+    from calibration.live.fit import report as fit_report
     from sim import progress
     from sim.output import to_json
 

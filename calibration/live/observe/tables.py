@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibration.live import recording, rows
-from calibration.live.journal import FILE, Journal, Key, Measured
-from calibration.live.options import Options, public
-from calibration.live.per_request import Speculated, acceptance_columns
+from calibration.live import recording
+from calibration.live.observe import rows
+from calibration.live.observe.journal import FILE, Journal, Key, Measured
+from calibration.live.observe.options import Options, public
+from calibration.live.observe.rows import Row
+from calibration.live.observe.schedule import Planned, stages
 from calibration.live.recording import Stage
-from calibration.live.rows import Row
-from calibration.live.schedule import Planned, stages
+from calibration.live.server.per_request import Speculated, acceptance_columns
 from sim.manifest import speccast_version
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 

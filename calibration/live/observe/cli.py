@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from calibration.live.schedule import check_size
+from calibration.live.observe.schedule import check_size
 from models.strict_yaml import one_line
 from sim import interrupts
 from sim.cli import AsJson, Width, screen, write_text
 
 if TYPE_CHECKING:
-    from calibration.live.observe import Observer
+    from calibration.live.observe.observer import Observer
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")]
 
@@ -97,8 +97,8 @@ def observe(
     """
     stop = interrupts.Stop()
     with interrupts.leaving_at_once():
-        from calibration.live.command import Given, prepare
-        from calibration.live.observe import Observer
+        from calibration.live.observe.command import Given, prepare
+        from calibration.live.observe.observer import Observer
 
         given = Given(
             *(base_url, model, out, concurrency, rate, replay, rate_scale, tokens, prompts),
@@ -116,7 +116,7 @@ def observe(
 
 def _measure(observer: Observer, stop: interrupts.Stop, quiet: bool) -> None:
     """Measure what is left, and say what is kept where it ends early."""
-    from calibration.live.observe import GoneError
+    from calibration.live.observe.observer import GoneError
     from sim import progress
 
     try:
@@ -132,7 +132,7 @@ def _measure(observer: Observer, stop: interrupts.Stop, quiet: bool) -> None:
 
 
 def _show(observer: Observer, quiet: bool, as_json: bool, width: int | None) -> None:
-    from calibration.live.observe_report import document, report
+    from calibration.live.observe.report import document, report
     from sim.output import to_json
 
     kept = observer.kept

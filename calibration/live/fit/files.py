@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from calibration.kernels.profile_file import write_profile
-from calibration.live import calibrated
-from calibration.live.calibrate import Calibrated
+from calibration.live.fit import constants as calibrated
+from calibration.live.fit.command import Calibrated
 from calibration.live.replay import STREAM, domain, in_order, write_trace
 from models.acceptance_file import AcceptanceFile, dump
 from models.strict_yaml import InputError

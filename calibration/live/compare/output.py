@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from calibration.live.comparison import Comparison
+from calibration.live.compare.comparison import Comparison
 from calibration.live.recording import ABOUT, STAGES, TABLE, Observation
 from models.strict_yaml import InputError
 from sim.interrupts import held

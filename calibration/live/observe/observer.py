@@ -9,16 +9,17 @@ from types import FrameType
 
 import httpx
 
-from calibration.live import recording, tables
-from calibration.live.client import Client, Outcome
-from calibration.live.journal import FILE, Journal
-from calibration.live.lag import Lag
-from calibration.live.load import Loader, Part, Send, Sent, until_stopped
-from calibration.live.options import Options, plain, public
-from calibration.live.prompts import Prompt, first_line
-from calibration.live.rows import Row, row_of
-from calibration.live.schedule import Planned, stages
-from calibration.live.scrape import Scraper, Watched
+from calibration.live import recording
+from calibration.live.observe import tables
+from calibration.live.observe.client import Client, Outcome
+from calibration.live.observe.journal import FILE, Journal
+from calibration.live.observe.lag import Lag
+from calibration.live.observe.load import Loader, Part, Send, Sent, until_stopped
+from calibration.live.observe.options import Options, plain, public
+from calibration.live.observe.prompts import Prompt, first_line
+from calibration.live.observe.rows import Row, row_of
+from calibration.live.observe.schedule import Planned, stages
+from calibration.live.server.scrape import Scraper, Watched
 from models.strict_yaml import InputError
 from sim import interrupts
 from sim.progress import OnProgress

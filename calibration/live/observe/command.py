@@ -12,12 +12,12 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from calibration.live import prompts as texts
-from calibration.live.client import Api, Asking
-from calibration.live.options import Options, plain
-from calibration.live.schedule import Asked
-from calibration.live.scrape import metrics_urls
-from calibration.live.stated import stated_strategy
+from calibration.live.observe import prompts as texts
+from calibration.live.observe.client import Api, Asking
+from calibration.live.observe.options import Options, plain
+from calibration.live.observe.schedule import Asked
+from calibration.live.observe.stated import stated_strategy
+from calibration.live.server.scrape import metrics_urls
 from models.strict_yaml import InputError, one_line
 
 RESERVED = ("model", "messages", "prompt", "stream", "stream_options", "max_tokens", "n")
@@ -29,7 +29,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Given(NamedTuple):
-    """The options as the command line gives them; ``calibration.live.cli`` says what each is."""
+    """The options as the command line gives them; ``cli`` says what each is."""
 
     base_url: str
     model: str

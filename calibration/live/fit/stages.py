@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.live.knobs import Factors, Rows, Serving
+from calibration.live.fit.knobs import Factors, Rows, Serving
 from calibration.live.recording import Stage
 from calibration.live.replay import in_order, replayed
 from models import catalog

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.live import recording
-from calibration.live.deployed import (
+from calibration.live.fit.deployed import (
     Accepted,
     Deployed,
     accepted,
     engine_for,
     strategy_block,
 )
-from calibration.live.fit import Fit, fit
-from calibration.live.knobs import Serving
+from calibration.live.fit.estimate import Fit, fit
+from calibration.live.fit.knobs import Serving
+from calibration.live.fit.stages import Case, serving_of
 from calibration.live.recording import Observation, Stage
-from calibration.live.stages import Case, serving_of
 from models.schema import ModelError
 from models.strict_yaml import InputError, show
 from sim.analysis.metrics import finished

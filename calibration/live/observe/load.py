@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from calibration.live.client import Outcome
-from calibration.live.schedule import Planned
+from calibration.live.observe.client import Outcome
+from calibration.live.observe.schedule import Planned
 
 DEAD_AFTER = 3
 """Connection errors in a row after which a server is taken for gone."""

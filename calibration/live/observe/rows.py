@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibration.live.load import Sent
-from calibration.live.per_request import Speculated, speculated
-from calibration.live.prompts import Prompt
-from calibration.live.schedule import Planned
+from calibration.live.observe.load import Sent
+from calibration.live.observe.prompts import Prompt
+from calibration.live.observe.schedule import Planned
+from calibration.live.server.per_request import Speculated, speculated
 from sim.analysis.metrics import QUANTILES
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status

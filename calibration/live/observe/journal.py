@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from calibration.json_lines import append_line, differing, read_lines
-from calibration.live.rows import Row
-from calibration.live.schedule import Planned
+from calibration.live.observe.rows import Row
+from calibration.live.observe.schedule import Planned
 from models.strict_yaml import InputError
 
 FILE = "journal.jsonl"

@@ -62,9 +62,10 @@ def compare(
     """
     stop = interrupts.Stop()
     with interrupts.leaving_at_once():
-        from calibration.live import compare as comparing
-        from calibration.live import compare_output, recording
-        from calibration.live.compare_report import compare_report
+        from calibration.live import recording
+        from calibration.live.compare import output as compare_output
+        from calibration.live.compare import stages as comparing
+        from calibration.live.compare.report import compare_report
         from sim import progress
         from sim.output import to_json
         from sim.scenario.load import load_scenario

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from calibration.live import stages
-from calibration.live.knobs import Factors, Serving
-from calibration.live.stages import Case
+from calibration.live.fit import stages
+from calibration.live.fit.knobs import Factors, Serving
+from calibration.live.fit.stages import Case
 
 Floats = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibration.live.default_prompts import PROMPTS
+from calibration.live.observe.default_prompts import PROMPTS
 from models.schema import ModelError
 from models.strict_yaml import InputError, one_line, read_bytes
 from sim.scenario.trace.reading import TraceFile, read_trace

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calibration.live.calibrate import Calibrated
-from calibration.live.calibrated import Loads
-from calibration.live.fit import Estimate
+from calibration.live.fit.command import Calibrated
+from calibration.live.fit.constants import Loads
+from calibration.live.fit.estimate import Estimate
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
 

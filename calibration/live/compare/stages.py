@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from calibration.live.comparison import (
+from calibration.live.compare.comparison import (
     LATENCIES,
     METRICS,
     OVERALL,
@@ -15,9 +15,9 @@ from calibration.live.comparison import (
     Score,
     Values,
 )
-from calibration.live.predict import Ends, Prediction, predict
+from calibration.live.compare.predict import Ends, Prediction, predict
+from calibration.live.compare.served import served
 from calibration.live.recording import Observation, Stage
-from calibration.live.served import served
 from models.strict_yaml import InputError
 from sim.analysis import metrics
 from sim.analysis.metrics import finished

@@ -11,8 +11,8 @@ import yaml
 
 from calibration.acceptance import command as acceptance
 from calibration.acceptance import runs as recorded
-from calibration.live.by_position import acceptance_by_position
 from calibration.live.recording import STEPS_TABLE, Observation
+from calibration.live.server.by_position import acceptance_by_position
 from models import catalog
 from models.acceptance_file import AcceptanceFile
 from models.schema import ModelError

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from calibration.live.names import UNKNOWN
-from calibration.live.readings import Reading
+from calibration.live.server.names import UNKNOWN
+from calibration.live.server.readings import Reading
 
 VERSIONS = {
     "/version": "version",

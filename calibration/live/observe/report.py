@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from calibration.live.by_position import tau
 from calibration.live.recording import Stage
+from calibration.live.server.by_position import tau
 from sim.analysis import metrics, steady
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number

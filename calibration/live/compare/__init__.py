@@ -1,0 +1,1 @@
+"""A recorded run against what a scenario predicts of it."""

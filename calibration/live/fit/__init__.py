@@ -1,0 +1,1 @@
+"""Device and engine constants, fitted to recorded stages."""

@@ -1,0 +1,1 @@
+"""Load: requests sent to a live server, and what came back."""
