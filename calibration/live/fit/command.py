@@ -114,7 +114,8 @@ def calibrate(asked: Asked, on_progress: Callable[[int], None] = lambda _: None)
     if asked.strategy is not None and len(observations) > 1:
         raise ModelError("goes with one observation; several each say their own", "--strategy")
     engine = asked.engine or engine_for(observations[0])
-    deployed = Deployed(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides)
+    described = Deployed(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides)
+    deployed = described.with_kv_cache(observations[0])
     cases: list[Case] = []
     blocks: dict[str, dict[str, Any]] = {}
     told: dict[str, Accepted] = {}

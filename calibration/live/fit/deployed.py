@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from models import catalog
 from models.acceptance_file import AcceptanceFile
 from models.schema import ModelError
 from models.strategies import fixed_types
+from models.strategies.autoregressive import Autoregressive
 from models.strict_yaml import InputError, load_yaml
+from sim.scenario.build import build
 from sim.scenario.load import parse_scenario
 from sim.scenario.schema import BASELINE, Scenario
 
@@ -40,6 +42,8 @@ class Deployed:
         Catalogue name or file; default the newest entry that covers the version observed.
     overrides : tuple of str
         Further keys of a scenario, as ``--set`` takes them.
+    gpu_memory_utilization : float or None
+        Share of the memory at which the KV cache is as large as the server says.
     """
 
     hardware: str
@@ -47,15 +51,33 @@ class Deployed:
     tp: int = 1
     engine: str = ENGINE
     overrides: tuple[str, ...] = ()
+    gpu_memory_utilization: float | None = None
 
     def document(self) -> dict[str, Any]:
         """Hardware, model and engine as a scenario states them."""
         known = self.hardware in catalog.names("hardware")
+        engine: dict[str, Any] = {"name": self.engine}
+        if self.gpu_memory_utilization is not None:
+            engine["gpu_memory_utilization"] = self.gpu_memory_utilization
         return {
             "hardware": {"gpu" if known else "profile": self.hardware},
             "model": {"transformer": self.transformer, "tp": self.tp},
-            "engine": {"name": self.engine},
+            "engine": engine,
         }
+
+    def with_kv_cache(self, observation: Observation) -> Deployed:
+        """The same with a KV cache as large as the server says, where it says so."""
+        info = (observation.about.get("server") or {}).get("info") or {}
+        try:
+            tokens = int(info["num_gpu_blocks"]) * int(info["block_size"])
+        except (KeyError, TypeError, ValueError):
+            return self
+        deployment = build(self.scenario([{"kind": BASELINE}]))
+        budget = deployment.kv_budget(Autoregressive())
+        token_bytes = deployment.target.kv_bytes_per_token(deployment.kv, deployment.tp)
+        needed = budget.weights_bytes + budget.reserve_bytes + tokens * token_bytes
+        share = round(needed / deployment.accelerator.memory_bytes, 4)
+        return replace(self, gpu_memory_utilization=share) if 0 < share <= 1 else self
 
     def scenario(self, strategies: Sequence[Mapping[str, Any]]) -> Scenario:
         """A scenario of it, to be given the workload of a stage.
