@@ -150,7 +150,7 @@ def test_the_band_of_the_first_repeat_is_that_of_all(monkeypatch, scenario):
 def test_only_the_first_repeat_simulates_its_band(monkeypatch, scenario):
     asked = []
 
-    def predict(file, strategy, stage, run, band, on_progress):
+    def predict(file, strategy, stage, run, band, on_progress, repeat):
         asked.append(band)
         return predicted(run.columns)
 

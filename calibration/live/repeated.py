@@ -9,6 +9,7 @@ import numpy as np
 
 from models.acceptance_block import Acceptance
 from models.acceptance_file import VERSION, AcceptanceFile, Entry, Recorded, Shape, dump
+from models.paths import Ints
 from models.strategies import Strategy
 from sim.tables import Columns
 
@@ -39,9 +40,9 @@ def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> 
     """
     if not strategy.drafted or not (columns["n_steps"] > 0).all():
         return strategy
-    steps, verified, kept = (columns[name].tolist() for name in ("n_steps", "drafted", "accepted"))
-    told = zip(steps, verified, kept, strict=True)
-    lines = [_laid_out(n, of, taken, strategy) for n, of, taken in told]
+    names = ("n_steps", "drafted", "accepted", "output_tokens")
+    told = zip(*(columns[name].tolist() for name in names), strict=True)
+    lines = [_laid_out(*map(int, counts), strategy=strategy) for counts in told]
     accepted, drafted = zip(*lines, strict=True)
     shape = Shape(drafted=strategy.drafted, depth=strategy.depth) if strategy.needs_tree else None
     entry = Entry(
@@ -68,25 +69,40 @@ def _bare(strategy: Strategy) -> dict[str, Any]:
     return {"kind": strategy.kind, **said}
 
 
-def _laid_out(steps: int, drafted: int, accepted: int, strategy: Strategy) -> tuple[str, str]:
+def _laid_out(
+    steps: int, drafted: int, accepted: int, output: int, *, strategy: Strategy
+) -> tuple[str, str]:
     """Accepted and drafted tokens of each step of a request, as an acceptance file has them.
 
-    Steps that draft do so at full width, but for the last of them.
+    Steps that draft do so at full width, but for the last of them. What the end of the output cut
+    off was accepted in the last step.
     """
-    full, depth = strategy.drafted, strategy.depth
+    full = strategy.drafted
     drafting = min(steps, -(-drafted // full))
     places = np.floor((np.arange(drafting) + 0.5) * steps / max(drafting, 1)).astype(np.int64)
-    width = np.full(drafting, full)
+    most = np.full(drafting, full)
     if drafting:
-        width[-1] = max(1, drafted - full * (drafting - 1))
-    taken = np.diff(np.floor(accepted * np.arange(drafting + 1) / max(drafting, 1)))
-    most = np.minimum(width, depth)
-    counts = np.minimum(taken.astype(np.int64), most)
-    left = accepted - int(counts.sum())
-    for place in range(drafting):
-        more = min(left, int(most[place] - counts[place]))
-        counts[place] += more
-        left -= more
+        most[-1] = max(1, drafted - full * (drafting - 1))
+    width, most = most, np.minimum(most, strategy.depth)
+    cut = max(0, accepted + steps - (output - 1))
+    counts = np.zeros(drafting, dtype=np.int64)
+    if drafting and cut:
+        places[-1] = steps - 1
+        counts[-1] = min(cut, accepted, int(most[-1]))
+    rest = accepted - int(counts.sum())
+    counts += _evenly(rest, most - counts)
     whole, verified = np.zeros((2, steps), dtype=np.int64)
     whole[places], verified[places] = counts, width
     return " ".join(map(str, whole.tolist())), " ".join(map(str, verified.tolist()))
+
+
+def _evenly(tokens: int, room: Ints) -> Ints:
+    """Tokens laid over places one by one, as evenly as there is room."""
+    n = max(room.size, 1)
+    counts = np.minimum(np.diff(tokens * np.arange(room.size + 1) // n), room)
+    left = tokens - int(counts.sum())
+    for place in range(room.size):
+        more = min(left, int(room[place] - counts[place]))
+        counts[place] += more
+        left -= more
+    return counts

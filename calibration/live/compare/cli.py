@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from models.strict_yaml import InputError
 from sim import interrupts
 from sim.cli import AsJson, Overrides, Scenario, Width, screen, write_text
 
@@ -19,6 +20,13 @@ Chosen = Annotated[
     str | None,
     typer.Option(
         "--strategy", metavar="NAME", help="Strategy to predict with; default what the server ran."
+    ),
+]
+AsRecorded = Annotated[
+    bool,
+    typer.Option(
+        "--as-recorded",
+        help="Predict with the strategy the server ran and the acceptance its requests had.",
     ),
 ]
 Figure = Annotated[
@@ -50,6 +58,7 @@ def compare(
     file: Scenario,
     overrides: Overrides = [],  # noqa: B006
     strategy: Chosen = None,
+    as_recorded: AsRecorded = False,
     figure: Figure = None,
     fail_over: FailOver = None,
     as_json: AsJson = False,
@@ -72,11 +81,13 @@ def compare(
 
         observation = recording.read(runs)
         scenario = load_scenario(file, overrides)
+        if as_recorded and strategy is not None:
+            raise InputError("", None, "--as-recorded", "takes the place of --strategy")
         picture = None if figure is None else compare_output.check_out(figure, observation, file)
     cut_short = False
     with interrupts.handled(stop), progress.shown(quiet) as bar:
         try:
-            found = comparing.compare(observation, scenario, strategy, bar.update)
+            found = comparing.compare(observation, scenario, strategy, bar.update, as_recorded)
         except comparing.Interrupted as error:
             found, cut_short = error.comparison, True
     document = found.document() | ({"interrupted": True} if cut_short else {})

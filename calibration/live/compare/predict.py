@@ -58,6 +58,7 @@ def predict(
     run: RunTable,
     band: bool,
     on_progress: OnProgress | None = None,
+    repeat: bool = False,
 ) -> Prediction:
     """Simulate the requests of a stage, sent as they were.
 
@@ -73,6 +74,8 @@ def predict(
         Also simulate both ends of the band.
     on_progress : callable, optional
         As for ``sim.experiment.run``.
+    repeat : bool
+        Repeat what was accepted of each request, in place of the strategy's acceptance.
     """
     scenario = file.points[0].scenario
     # Repeats differ in what is accepted, as they did when they were measured.
@@ -85,7 +88,7 @@ def predict(
         }
     )
     with tempfile.TemporaryDirectory(prefix="speccast.") as folder:
-        made = replayed(alone, stage, run, Path(folder))
+        made = replayed(alone, stage, run, Path(folder), repeat)
         point = Point(dict(stage.point), made)
         result = experiment.run(replace(file, points=(point,), resolved=made), on_progress)
     (row,), (requests,) = result.document["rows"], result.requests

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+
 from calibration.live.recording import Observation
-from models.strategies import Strategy
-from models.strict_yaml import InputError, show
+from models.strategies import Strategy, fixed_types
+from models.strict_yaml import InputError, one_line, show
+from sim.analysis import metrics
+from sim.analysis.metrics import finished
 from sim.scenario.load import ScenarioFile
+from sim.scenario.schema import BASELINE
 
 APART = frozenset({"kind", "label", "hypothetical", "acceptance"})
 """Keys that say nothing of how a server was set up, or are compared by themselves."""
@@ -49,6 +54,34 @@ def served(observation: Observation, file: ScenarioFile, asked: str | None = Non
         f"{which} what the server ran, {show(observation.label)}; choose one of {listed} with "
         "--strategy",
     )
+
+
+def as_recorded(observation: Observation) -> Strategy:
+    """The strategy the server ran, with the mean acceptance its requests had.
+
+    Raises
+    ------
+    InputError
+        If the server told no steps of every request, or the observation names no strategy that can
+        be simulated.
+    """
+    block, where = dict(observation.block), str(observation.folder)
+    kind = fixed_types().get(str(block.get("kind")))
+    if kind is None:
+        known = ", ".join(sorted(fixed_types()))
+        raise InputError(where, None, "strategies", f"must be one of {known}, got {show(block)}")
+    if block["kind"] != BASELINE:
+        rows = [metrics.select(run.columns, finished(run.columns)) for run in observation.runs]
+        if not all((columns["n_steps"] > 0).all() for columns in rows):
+            message = "were not told for every request; state acceptance in the scenario instead"
+            raise InputError(where, None, "steps of requests", message)
+        block["acceptance"] = {"tau": metrics.tau(metrics.joined(rows))}
+    try:
+        return kind.model_validate(block | {"label": observation.label})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, ("strategies", observation.label, *first["loc"])))
+        raise InputError(where, None, key, one_line(first["msg"])) from None
 
 
 def matches(strategy: Strategy, block: Mapping[str, Any]) -> bool:

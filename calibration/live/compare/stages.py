@@ -16,7 +16,7 @@ from calibration.live.compare.comparison import (
     Values,
 )
 from calibration.live.compare.predict import Ends, Prediction, predict
-from calibration.live.compare.served import served
+from calibration.live.compare.served import as_recorded, served
 from calibration.live.recording import Observation, Stage
 from models.strict_yaml import InputError
 from sim.analysis import metrics
@@ -41,6 +41,7 @@ def compare(
     file: ScenarioFile,
     strategy: str | None = None,
     on_progress: OnProgress | None = None,
+    repeat: bool = False,
 ) -> Comparison:
     """Predict every stage of an observation, and measure both by the same code.
 
@@ -56,6 +57,9 @@ def compare(
         Name of the strategy to simulate; default the one the server ran.
     on_progress : callable, optional
         As for ``sim.experiment.run``.
+    repeat : bool
+        Take the strategy from the observation instead, and repeat what was accepted of each
+        request.
 
     Raises
     ------
@@ -66,7 +70,7 @@ def compare(
         On KeyboardInterrupt, if a point was complete before it.
     """
     _check_one_deployment(file)
-    chosen = served(observation, file, strategy)
+    chosen = as_recorded(observation) if repeat else served(observation, file, strategy)
     band = file.points[0].scenario.run.band
     answered = [int(finished(run.columns).sum()) for run in observation.runs]
     if not any(answered):
@@ -80,7 +84,7 @@ def compare(
             for number, (stage, run) in enumerate(zip(stages, runs, strict=True)):
                 # Bands of repeats hardly differ: that of the first stands for all.
                 ends, report = band and number == 0, counted.of(stage.name)
-                predicted.append(predict(file, chosen, stage, run, ends, report))
+                predicted.append(predict(file, chosen, stage, run, ends, report, repeat))
                 counted.advance(int(finished(run.columns).sum()), ends)
             rows.append(_compared(stages, runs, predicted))
     except KeyboardInterrupt:
