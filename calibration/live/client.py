@@ -1,0 +1,268 @@
+"""The client: sends one request to an OpenAI-compatible server and times what streams back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from time import perf_counter
+from types import TracebackType
+from typing import Any, Literal, NamedTuple
+
+import httpx
+
+from calibration.live.answer import Answer, BadAnswer, Usage, said
+from calibration.live.prompts import Prompt
+from calibration.live.sse import EventReader
+from models.strict_yaml import one_line
+from sim.tables import Status
+
+Api = Literal["chat", "completions"]
+
+PATHS: Mapping[Api, str] = {"chat": "/chat/completions", "completions": "/completions"}
+REJECTIONS = (429, 503)
+RETRY_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+"""Before the first retry, doubled for each further one, up to the longest; assumed."""
+KEEP_ALIVE_S = 4.0
+"""Idle connections are dropped before uvicorn, after its 5 s, drops them."""
+DRAIN_S = 0.2
+"""For the end of a stream after its closing mark, so that the connection can be used again."""
+HIDDEN = "***"
+SHOWN = 300
+"""Characters of a message."""
+
+
+class Outcome(NamedTuple):
+    """What became of one request; times on the clock of ``time.perf_counter``.
+
+    Attributes
+    ----------
+    status : Status
+    sent_s, end_s : float
+        First sent; last chunk, or when it was given up [s].
+    first_s : float or None
+        First chunk with text [s].
+    gaps : tuple of float
+        Between chunks with text [s].
+    usage : Usage or None
+    metrics : mapping or None
+        What the server said of this request.
+    fingerprint : str or None
+        How the server calls its version.
+    http_status : int or None
+    message : str
+        What went wrong; empty where nothing did.
+    attempts : int
+    lost : bool
+        No connection could be made, or it broke: the server may be gone.
+    """
+
+    status: Status
+    sent_s: float
+    end_s: float
+    first_s: float | None = None
+    gaps: tuple[float, ...] = ()
+    usage: Usage | None = None
+    metrics: Mapping[str, Any] | None = None
+    fingerprint: str | None = None
+    http_status: int | None = None
+    message: str = ""
+    attempts: int = 1
+    lost: bool = False
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the server gave no sign of life."""
+        return self.lost and self.http_status is None
+
+
+class Asking(NamedTuple):
+    """How every request is put.
+
+    Attributes
+    ----------
+    base_url : str
+        Of the API, as ``http://host:8000/v1``; may hold a user and a password.
+    model : str
+    api : "chat" or "completions"
+    body : mapping
+        Further keys of the request, as ``temperature``.
+    key : str or None
+        Goes into the header, and nowhere else.
+    timeout_s : float
+        For a request from the connection to its last chunk.
+    retries : int
+    """
+
+    base_url: str
+    model: str
+    api: Api = "chat"
+    body: Mapping[str, Any] = {}  # noqa: RUF012
+    key: str | None = None
+    timeout_s: float = 600.0
+    retries: int = 0
+
+
+class Client:
+    """Sends requests over one pool of connections; an async context manager.
+
+    Environment variables for proxies are not followed: a proxy is not what is measured.
+    """
+
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        url = httpx.URL(asking.base_url)
+        self._url = url.copy_with(path=url.path.rstrip("/") + PATHS[asking.api], fragment=None)
+        self._secrets = [word for word in (asking.key, url.password) if word]
+        key = {"Authorization": f"Bearer {asking.key}"} if asking.key else {}
+        verify = httpx.create_ssl_context() if url.scheme == "https" else False
+        self._http = httpx.AsyncClient(
+            headers={"Accept": "text/event-stream", "Accept-Encoding": "identity", **key},
+            timeout=None,
+            limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
+            trust_env=False,
+            verify=verify,
+        )
+
+    async def __aenter__(self) -> Client:
+        await self._http.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._http.__aexit__(kind, error, trace)
+
+    async def send(self, prompt: Prompt, max_tokens: int, first_line: str = "") -> Outcome:
+        """Send one request, again where retries are allowed; never raises for what a server does.
+
+        Parameters
+        ----------
+        prompt : Prompt
+        max_tokens : int
+        first_line : str
+            Put before the prompt, so that no prefix cache knows it.
+        """
+        body = {**self._body(prompt, max_tokens, first_line), **self.asking.body}
+        outcome = await self._attempt(body, max_tokens)
+        sent_s = outcome.sent_s
+        for attempt in range(self.asking.retries):
+            if outcome.status not in (Status.REJECTED, Status.FAILED) or _final(outcome):
+                break
+            await asyncio.sleep(min(RETRY_WAIT_S * 2**attempt, LONGEST_WAIT_S))
+            again = await self._attempt(body, max_tokens)
+            outcome = again._replace(sent_s=sent_s, attempts=attempt + 2)
+        return outcome._replace(message=self._shown(outcome.message))
+
+    def _body(self, prompt: Prompt, max_tokens: int, first_line: str) -> dict[str, Any]:
+        chat = self.asking.api == "chat"
+        content = prompt.chat(first_line) if chat else prompt.plain(first_line)
+        return {
+            "model": self.asking.model,
+            "messages" if chat else "prompt": content,
+            "max_tokens": max_tokens,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+
+    async def _attempt(self, body: Mapping[str, Any], max_tokens: int) -> Outcome:
+        answer, at = Answer(), _Place()
+        sent_s = perf_counter()
+        try:
+            async with asyncio.timeout(self.asking.timeout_s):
+                await self._stream(body, answer, at)
+            answer.check_whole()
+            usage = answer.usage(max_tokens)
+        except TimeoutError:
+            why = f"not done after {self.asking.timeout_s:g} s, {answer.chunks} chunks of text"
+            return _broken(answer, at, sent_s, why, Status.TIMED_OUT)
+        except BadAnswer as error:
+            return _broken(answer, at, sent_s, str(error), at.failure)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            cut = f"was cut off after {answer.chunks} chunks of text"
+            why = f"{cut if at.http_status else 'cannot be reached'}: {error or type(error).__name__}"
+            lost = isinstance(error, httpx.TransportError)
+            return _broken(answer, at, sent_s, why)._replace(lost=lost)
+        return Outcome(
+            Status.FINISHED,
+            sent_s,
+            answer.end_s(),
+            answer.first_s,
+            tuple(answer.gaps),
+            usage,
+            answer.metrics,
+            answer.fingerprint,
+            at.http_status,
+        )
+
+    async def _stream(self, body: Mapping[str, Any], answer: Answer, at: _Place) -> None:
+        async with self._http.stream("POST", self._url, json=body) as response:
+            at.http_status = response.status_code
+            if response.status_code != httpx.codes.OK:
+                text = (await response.aread()).decode("utf-8", "replace")
+                raise BadAnswer(f"answered {response.status_code}: {_error(text)}")
+            reader, pieces = EventReader(), response.aiter_bytes()
+            async for piece in pieces:
+                at_s = perf_counter()
+                for data in reader.feed(piece):
+                    answer.take(data, at_s)
+                if answer.done:
+                    break
+            else:
+                at_s = perf_counter()
+                for data in reader.close():
+                    answer.take(data, at_s)
+                return
+            try:
+                async with asyncio.timeout(DRAIN_S):
+                    async for _ in pieces:
+                        pass
+            except (TimeoutError, httpx.TransportError):
+                pass
+
+    def _shown(self, message: str) -> str:
+        """A message in a line; secrets that a server echoes go before it is cut."""
+        for secret in self._secrets:
+            message = message.replace(secret, HIDDEN)
+        return one_line(message.strip(), SHOWN)
+
+
+class _Place:
+    """How far one attempt came."""
+
+    http_status: int | None = None
+
+    @property
+    def failure(self) -> Status:
+        return Status.REJECTED if self.http_status in REJECTIONS else Status.FAILED
+
+
+def _broken(
+    answer: Answer, at: _Place, sent_s: float, why: str, status: Status = Status.FAILED
+) -> Outcome:
+    """An attempt that came to nothing, with the chunks there were."""
+    return Outcome(
+        status,
+        sent_s,
+        perf_counter(),
+        answer.first_s,
+        tuple(answer.gaps),
+        http_status=at.http_status,
+        message=why,
+    )
+
+
+def _final(outcome: Outcome) -> bool:
+    """Whether asking again cannot help: the request itself was refused."""
+    status = outcome.http_status
+    return status is not None and 400 <= status < 500 and status not in (408, *REJECTIONS)
+
+
+def _error(text: str) -> str:
+    try:
+        return said(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
