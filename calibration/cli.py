@@ -12,6 +12,8 @@ import typer
 from calibration.acceptance.cli import acceptance
 from calibration.decoding.cli import decode
 from calibration.decoding.heads.cli import train_heads
+from calibration.live.calibrate_cli import live
+from calibration.live.imports.cli import import_results
 from sim.cli import AsJson, Width, screen, write_text
 
 app = typer.Typer(
@@ -165,6 +167,8 @@ def show_profile(
 app.command("acceptance")(acceptance)
 app.command()(decode)
 app.command("train-heads")(train_heads)
+app.command("live")(live)
+app.command("import")(import_results)
 
 
 def _note(text: str) -> None:

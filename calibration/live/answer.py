@@ -13,8 +13,8 @@ TEXT_KEYS = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls
 """Where the delta of a chat chunk carries text: reasoning and calls are tokens as well."""
 
 
-class BadAnswer(ValueError):
-    """An answer that is not what the API promises; the message, of any length, says what is wrong."""
+class AnswerError(ValueError):
+    """An answer that is not what the API promises; the message, uncut, says why."""
 
 
 class Usage(NamedTuple):
@@ -61,20 +61,20 @@ class Answer:
 
         Raises
         ------
-        BadAnswer
+        AnswerError
             If it is no JSON object, or reports an error.
         """
         if data.strip() == DONE:
             self.done = True
             return
         try:
-            event = json.loads(data)
+            event = json.loads(data, parse_constant=_no_number)
         except (ValueError, RecursionError):
-            raise BadAnswer(f"sent what is no JSON: {data}") from None
+            raise AnswerError(f"sent what is no JSON: {data}") from None
         if not isinstance(event, dict):
-            raise BadAnswer(f"sent what is no JSON object: {data}")
+            raise AnswerError(f"sent what is no JSON object: {data}")
         if event.get("error"):
-            raise BadAnswer(f"broke off: {said(event)}")
+            raise AnswerError(f"broke off: {said(event)}")
         self._any_s = at_s
         if event.get("usage") is not None:
             self._usage = event["usage"]
@@ -110,42 +110,46 @@ class Answer:
 
         Raises
         ------
-        BadAnswer
+        AnswerError
             If neither the closing mark nor a reason for the end came.
         """
         if not (self.done or self.ended):
-            raise BadAnswer(f"was cut off after {self.chunks} chunks of text")
+            raise AnswerError(f"was cut off after {self.chunks} chunks of text")
 
     def usage(self, max_tokens: int) -> Usage | None:
         """Tokens as the server counts them; None where it does not say.
 
         Raises
         ------
-        BadAnswer
+        AnswerError
             If the counts cannot be true.
         """
         if self._usage is None:
             return None
         if not isinstance(self._usage, dict):
-            raise BadAnswer(f"sent a usage that is no object: {str(self._usage)}")
+            raise AnswerError(f"sent a usage that is no object: {self._usage!s}")
         details = self._usage.get("prompt_tokens_details")
         cached = details.get("cached_tokens") if isinstance(details, dict) else None
         prompt = _count("prompt_tokens", self._usage.get("prompt_tokens"))
         output = _count("completion_tokens", self._usage.get("completion_tokens"))
         cached = _count("cached_tokens", 0 if cached is None else cached)
         if output < self.chunks:
-            raise BadAnswer(f"counts {output} tokens in {self.chunks} chunks of text")
+            raise AnswerError(f"counts {output} tokens in {self.chunks} chunks of text")
         if output > max_tokens:
-            raise BadAnswer(f"counts {output} tokens where at most {max_tokens} were asked for")
+            raise AnswerError(f"counts {output} tokens where at most {max_tokens} were asked for")
         if cached > prompt:
-            raise BadAnswer(f"counts {cached} cached of {prompt} prompt tokens")
+            raise AnswerError(f"counts {cached} cached of {prompt} prompt tokens")
         return Usage(prompt, output, cached)
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(word)
 
 
 def _count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         got = repr(value)
-        raise BadAnswer(f"sent a usage that cannot be: {name} must be a count, got {got}")
+        raise AnswerError(f"sent a usage that cannot be: {name} must be a count, got {got}")
     return value
 
 

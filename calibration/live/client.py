@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import httpx
 
-from calibration.live.answer import Answer, BadAnswer, Usage, said
+from calibration.live.answer import Answer, AnswerError, Usage, said
 from calibration.live.prompts import Prompt
 from calibration.live.sse import EventReader
 from models.strict_yaml import one_line
@@ -97,7 +97,7 @@ class Asking(NamedTuple):
     base_url: str
     model: str
     api: Api = "chat"
-    body: Mapping[str, Any] = {}  # noqa: RUF012
+    body: Mapping[str, Any] = {}
     key: str | None = None
     timeout_s: float = 600.0
     retries: int = 0
@@ -155,7 +155,7 @@ class Client:
             await asyncio.sleep(min(RETRY_WAIT_S * 2**attempt, LONGEST_WAIT_S))
             again = await self._attempt(body, max_tokens)
             outcome = again._replace(sent_s=sent_s, attempts=attempt + 2)
-        return outcome._replace(message=self._shown(outcome.message))
+        return outcome._replace(message=self.shown(outcome.message))
 
     def _body(self, prompt: Prompt, max_tokens: int, first_line: str) -> dict[str, Any]:
         chat = self.asking.api == "chat"
@@ -179,11 +179,13 @@ class Client:
         except TimeoutError:
             why = f"not done after {self.asking.timeout_s:g} s, {answer.chunks} chunks of text"
             return _broken(answer, at, sent_s, why, Status.TIMED_OUT)
-        except BadAnswer as error:
+        except AnswerError as error:
             return _broken(answer, at, sent_s, str(error), at.failure)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             cut = f"was cut off after {answer.chunks} chunks of text"
-            why = f"{cut if at.http_status else 'cannot be reached'}: {error or type(error).__name__}"
+            why = (
+                f"{cut if at.http_status else 'cannot be reached'}: {error or type(error).__name__}"
+            )
             lost = isinstance(error, httpx.TransportError)
             return _broken(answer, at, sent_s, why)._replace(lost=lost)
         return Outcome(
@@ -203,7 +205,7 @@ class Client:
             at.http_status = response.status_code
             if response.status_code != httpx.codes.OK:
                 text = (await response.aread()).decode("utf-8", "replace")
-                raise BadAnswer(f"answered {response.status_code}: {_error(text)}")
+                raise AnswerError(f"answered {response.status_code}: {_error(text)}")
             reader, pieces = EventReader(), response.aiter_bytes()
             async for piece in pieces:
                 at_s = perf_counter()
@@ -223,7 +225,7 @@ class Client:
             except (TimeoutError, httpx.TransportError):
                 pass
 
-    def _shown(self, message: str) -> str:
+    def shown(self, message: str) -> str:
         """A message in a line; secrets that a server echoes go before it is cut."""
         for secret in self._secrets:
             message = message.replace(secret, HIDDEN)

@@ -21,14 +21,14 @@ DOMAIN = "text"
 """Of a prompt whose file does not say."""
 MARK_WORDS = 8
 """About as many tokens as the first line that makes a prompt unique; assumed."""
-WORDS = (
-    "time year people way day man thing woman life child world school state family student group "
-    "country problem hand part place case week company system program question work number night "
-    "point home water room mother area money story fact month lot right study book eye job word "
-    "business issue side kind head house service friend father power hour game line end member law "
-    "car city name team minute idea body back parent face level office door health person art war"
-).split()
-"""Most tokenizers make one token of each; the server counts what it is sent."""
+COMMON = """
+time year people way day man thing woman life child world school state family student group
+country problem hand part place case week company system program question work number night
+point home water room mother area money story fact month lot right study book eye job word
+business issue side kind head house service friend father power hour game line end member law
+car city name team minute idea body back parent face level office door health person art war
+"""
+"""Words of which most tokenizers make one token each; the server counts what it is sent."""
 
 
 class Prompt(NamedTuple):
@@ -163,7 +163,7 @@ def _listed(source: str, listed: Sequence[Prompt]) -> Prompts:
 
 def _worded(prompt_tokens: int, output_tokens: int, seed: tuple[int, int]) -> Prompt:
     """A prompt of about so many tokens, its first line not counted."""
-    words = np.random.default_rng(seed).choice(WORDS, max(prompt_tokens - MARK_WORDS, 1))
+    words = np.random.default_rng(seed).choice(COMMON.split(), max(prompt_tokens - MARK_WORDS, 1))
     return Prompt(" ".join(words), max_tokens=max(output_tokens, 1))
 
 

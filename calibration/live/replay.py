@@ -12,11 +12,15 @@ import numpy as np
 from calibration.live.recording import Stage
 from models.schema import ModelError
 from sim.analysis.metrics import finished
-from sim.scenario.dump import plain
 from sim.scenario.schema import Scenario
+from sim.scenario.workload import Workload
 from sim.tables import Columns, RunTable
 
 STREAM = "live"
+
+LEAST_GAP_S = 1e-3
+"""Between the first requests of two users: a server takes them in one by one, and begins with the
+first. Assumed."""
 
 
 def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> Scenario:
@@ -51,18 +55,23 @@ def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> S
     stream: dict[str, Any] = {"name": STREAM, "domain": domain(run.columns)}
     arrivals: dict[str, Any] = lengths
     if "concurrency" in stage.point:
-        arrivals = {"kind": "closed_loop", "users": stage.point["concurrency"]}
+        users = stage.point["concurrency"]
+        stagger_s = _stagger_s(run.columns, users)
+        arrivals = {"kind": "closed_loop", "users": users, "stagger_s": stagger_s}
         stream["lengths"] = {**lengths, "order": "recorded"}
-    data = plain(scenario)
-    data.pop("vary", None)
-    data["workload"] = {
+    workload = {
         "arrivals": arrivals,
         "requests": count,
         "sampling": scenario.workload.sampling,
         "streams": [stream],
     }
-    data["run"] = {**data.get("run", {}), "warmup": 0}
-    return Scenario.model_validate(data)
+    # Only the workload is made anew: written out, acceptance would state defaults it excludes.
+    changes = {
+        "workload": Workload.model_validate(workload),
+        "run": scenario.run.model_copy(update={"warmup": 0.0}),
+        "vary": {},
+    }
+    return scenario.model_copy(update=changes)
 
 
 def write_trace(path: Path, columns: Columns, rows: np.ndarray) -> None:
@@ -74,6 +83,12 @@ def write_trace(path: Path, columns: Columns, rows: np.ndarray) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
         writer.writerows(zip(*(kept[name][order].tolist() for name in names), strict=True))
+
+
+def _stagger_s(columns: Columns, users: int) -> float:
+    """Time over which the first requests of all users were sent [s]: never all at one instant."""
+    first = np.sort(columns["arrival_s"])[:users]
+    return float(max(first[-1] - first[0], LEAST_GAP_S * users))
 
 
 def domain(columns: Columns) -> str:

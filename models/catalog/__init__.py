@@ -81,9 +81,23 @@ def _transformer(name: str) -> Transformer:
     return validate(Transformer, _document("transformers", name))
 
 
-@cache
 def engine(name: str) -> Engine:
-    """Engine version by name; ModelError when unknown."""
+    """Engine version by name, or from a YAML file of the user's own.
+
+    Raises
+    ------
+    ModelError
+        If the name is unknown.
+    InputError
+        If the user's file is wrong.
+    """
+    if name not in names("engines") and _is_path(name):
+        return validate(Engine, read_yaml(name))
+    return _engine(name)
+
+
+@cache
+def _engine(name: str) -> Engine:
     return validate(Engine, _document("engines", name))
 
 

@@ -19,6 +19,7 @@ def with_absolute_paths(data: dict[str, Any], path: str) -> dict[str, Any]:
     places: list[tuple[Place, str]] = [
         (("model", "transformer"), "transformers"),
         (("hardware", "profile"), "profiles"),
+        (("engine", "name"), "engines"),
         *(((*strategy, "draft"), "transformers") for strategy in strategies),
     ]
     for place, section in places:

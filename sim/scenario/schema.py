@@ -101,7 +101,10 @@ class Model(Frozen):
 class EngineChoice(Frozen):
     """Which engine version serves it, with which limits."""
 
-    name: str = Field(default="vllm_0.15", description="Catalogue name of the engine version.")
+    name: str = Field(
+        default="vllm_0.15",
+        description="Catalogue name of the engine version, or a file that describes one.",
+    )
     max_num_seqs: int | None = Field(
         default=None, ge=1, le=100_000, description="Most sequences a step; default the engine's."
     )

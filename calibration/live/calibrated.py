@@ -1,0 +1,218 @@
+"""The files of a live calibration: a scenario ready to run, with profile, engine and acceptance."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import yaml
+from scipy import stats
+
+from calibration.live.fit import Estimate, Fit
+from calibration.live.knobs import ENTRIES, MOVED, Serving
+from calibration.live.stages import Case
+from models.engine import Engine
+from models.profile import KernelResidual, Profile, Provenance, TableWhere, Valid
+from models.schema import Constant
+from sim.kernel_rows import KERNELS, write_kernels
+from sim.manifest import speccast_version
+
+HOST = {
+    "request_us": "request",
+    "host_plain.per_step_us": "fixed",
+    "host_speculative.per_step_us": "fixed",
+    "sampling_us": "draft",
+    "draft_pass_us": "draft",
+}
+"""Constants of an engine that a factor moves, and which."""
+
+COVERED = 0.9
+
+
+class Loads(NamedTuple):
+    """The loads a calibration saw: lowest and highest.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Stages, as ``concurrency=8``.
+    batch, prompt_tokens, context_tokens : (int, int)
+        Requests at a time, and tokens of one.
+    requests : int
+    """
+
+    names: tuple[str, ...]
+    batch: tuple[int, int]
+    prompt_tokens: tuple[int, int]
+    context_tokens: tuple[int, int]
+    requests: int
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> Loads:
+        """The loads of some stages."""
+        prompts = np.concatenate([case.requests.prompt_tokens for case in cases])
+        whole = prompts + np.concatenate([case.requests.output_tokens for case in cases])
+        users = [int(case.stage.point.get("concurrency", 1)) for case in cases]
+        return cls(
+            tuple(dict.fromkeys(case.stage.name for case in cases)),
+            (min(users), max(users)),
+            (int(prompts.min()), int(prompts.max())),
+            (int(prompts.min()), int(whole.max())),
+            int(prompts.size),
+        )
+
+    def __str__(self) -> str:
+        """In words."""
+        low, high = self.prompt_tokens
+        return f"{', '.join(self.names)}; {self.requests} requests, prompts of {low}-{high} tokens"
+
+
+def fitted_profile(
+    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, command: str
+) -> Profile:
+    """The profile with what was identified of it, and the loads it was seen at."""
+    loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
+    before, profile = serving.profile, serving.moved(fit.factors, _kind(cases)).profile
+    parts = {
+        part: _sourced(getattr(profile, part), getattr(before, part), known, loads)
+        for part in MOVED
+    }
+    most = max(case.deployment.max_num_batched_tokens for case in cases)
+    own = None if before.accelerator is None else before.accelerator
+    provenance = Provenance(
+        package=f"live server, on top of profile {before.name}",
+        speccast=speccast_version(),
+        command=command,
+    )
+    return profile.model_copy(
+        update={
+            **parts,
+            "name": name,
+            "engine": serving.engine.title,
+            "date": datetime.date.today().isoformat(),
+            "source": f"profile {before.name}, moved to meet a live server: {loads}",
+            "accelerator": own,
+            "provenance": provenance,
+            "valid": Valid(
+                m=(1, min(most, loads.batch[1] * loads.prompt_tokens[1])),
+                context_tokens=loads.context_tokens,
+                batch=loads.batch,
+            ),
+            "table": None if serving.rows is None else f"{name}.parquet",
+            "table_where": TableWhere() if serving.rows is None else before.table_where,
+            "residuals": (_residual(fit, cases, serving.weights),),
+        }
+    )
+
+
+def _kind(cases: Sequence[Case]) -> str:
+    return next((c.strategy.kind for c in cases if not c.strategy.drafted), cases[0].strategy.kind)
+
+
+def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads) -> Any:
+    if part is None:
+        return None
+    if isinstance(part, Mapping):
+        return {key: _sourced(part[key], before[key], known, loads) for key in part}
+    update: dict[str, Any] = {}
+    for name in type(part).model_fields:
+        now, was = getattr(part, name), getattr(before, name)
+        if isinstance(now, Constant) and name in ENTRIES:
+            update[name] = _constant(now, was, known[ENTRIES[name]], loads)
+        elif name == "large" and now is not None:
+            update[name] = _sourced(now, was, known, loads)
+    return part.model_copy(update=update)
+
+
+def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) -> Constant:
+    """A moved constant with its source; one that the stages say nothing of stays as it was."""
+    if not estimate.identified or now.value == was.value:
+        return was if now.value == was.value else now
+    own = 0.0 if was.se is None or not was.value else was.se / was.value
+    error = float(np.hypot(own, estimate.error or 0.0))
+    times = now.value / was.value if was.value else 0.0
+    return Constant(
+        value=_short(now.value),
+        se=_short(error * now.value),
+        source=f"{times:.3g} times {_short(was.value):g} ({was.source})",
+        fitted_on=f"live server: {loads}",
+    )
+
+
+def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) -> Engine:
+    """The engine entry with what was identified of it."""
+    loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
+    before, after = serving.engine, serving.moved(fit.factors, _kind(cases)).engine
+    engine, kind = after, _kind(cases)
+    fixed_us = fit.factors.fixed * (serving.launches_us() + serving.host_us(kind))
+    for key, factor in HOST.items():
+        now, was = after.constants[key], before.constants[key]
+        estimate = known.get(factor)
+        if estimate is None or estimate.error is None or now.value == was.value:
+            engine = _with(engine, key, was)
+            continue
+        said = f"fitted to a live server; before {_short(was.value):g} us ({was.source})"
+        size = fixed_us if factor == "fixed" else now.value
+        constant = Constant(
+            value=_short(now.value),
+            se=_short(estimate.error * size),
+            source=said,
+            fitted_on=str(loads),
+        )
+        engine = _with(engine, key, constant)
+    return engine.model_copy(
+        update={
+            "name": name,
+            "title": f"{before.title}, calibrated live",
+            "source": f"{before.source}; host constants fitted to a live server: {loads}",
+        }
+    )
+
+
+def _with(engine: Engine, key: str, constant: Constant) -> Engine:
+    head, _, rest = key.partition(".")
+    if not rest:
+        return engine.model_copy(update={head: constant})
+    inner = getattr(engine, head).model_copy(update={rest: constant})
+    return engine.model_copy(update={head: inner})
+
+
+def _residual(fit: Fit, cases: Sequence[Case], dtype: str) -> KernelResidual:
+    """How far the fitted model is off the stages' time per token; few stages widen it."""
+    metrics = [figure.metric for case in cases for figure in case.figures]
+    own = fit.residuals[np.array(metrics) == "tpot_s"]
+    freedom = max(1, own.size - 1)
+    size = float(np.sqrt((own**2).mean())) * float(stats.t.ppf(0.5 + COVERED / 2, freedom))
+    off = np.abs(np.expm1(own))
+    return KernelResidual(
+        operation="layer",
+        dtype=dtype,
+        rows=int(own.size),
+        median=_short(float(np.median(off))),
+        p90=_short(float(np.quantile(off, 0.9))),
+        lo=_short(float(np.exp(-size))),
+        hi=_short(float(np.exp(size))),
+    )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def engine_text(engine: Engine) -> str:
+    """An engine entry as YAML that reads like the shipped ones."""
+    data = engine.model_dump(mode="json", exclude_none=True)
+    data.pop("given", None)
+    return yaml.safe_dump(data, sort_keys=False, width=100, allow_unicode=True)
+
+
+def write_kernel_rows(serving: Serving, fit: Fit, cases: Sequence[Case], path: Path) -> None:
+    """Write the measured rows as the fit moved them."""
+    moved = serving.moved(fit.factors, _kind(cases))
+    assert moved.rows is not None
+    columns = {name: pa.array(moved.rows[name].tolist()) for name in KERNELS.names}
+    write_kernels(pa.table(columns), path)

@@ -1,0 +1,156 @@
+"""The files ``calibrate live`` leaves: a scenario ready to run, and what it names beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration.kernels.profile_file import write_profile
+from calibration.live import calibrated
+from calibration.live.calibrate import Calibrated
+from calibration.live.replay import STREAM, domain, write_trace
+from models.acceptance_file import AcceptanceFile, dump
+from models.strict_yaml import InputError
+from sim.analysis.metrics import finished, joined, select
+from sim.interrupts import held
+from sim.scenario.dump import to_yaml
+from sim.scenario.load import load_scenario
+from sim.scenario.schema import BASELINE
+from sim.staging import obstacle, staged
+from sim.tables import Columns
+
+SUFFIXES = (".yaml", ".yml")
+
+
+def check_out(file: str, folders: Sequence[Path]) -> Path:
+    """Refuse a place for the scenario that cannot be written, before anything is fitted.
+
+    Raises
+    ------
+    InputError
+        If the name does not end in ``.yaml``, or what lies there may not be replaced.
+    """
+    path = Path(file)
+    if path.suffix not in SUFFIXES:
+        raise InputError(file, None, "--out", "must end in .yaml: a scenario ready to run")
+    inputs = [folder for folder in folders if folder.exists()]
+    problem = obstacle(path.parent, names_of(path), *inputs)
+    if problem is not None:
+        raise InputError(file, None, "--out", problem)
+    return path
+
+
+def names_of(path: Path) -> list[str]:
+    """Files it may write: scenario, profile and its rows, engine, acceptance, lengths."""
+    stem = path.stem
+    own = [f"{stem}_profile.yaml", f"{stem}_profile.parquet", f"{stem}_engine.yaml"]
+    return [path.name, *own, f"{stem}_acceptance.yaml", f"{stem}_lengths.csv"]
+
+
+def write(found: Calibrated, path: Path, command: str) -> list[Path]:
+    """Write scenario, profile, engine, acceptance and lengths; all appear together.
+
+    Returns
+    -------
+    list of Path
+        The files, the scenario first.
+    """
+    stem, serving, fit, cases = path.stem, found.serving, found.fit, found.cases
+    names = [path.name]
+    with staged(path.parent) as scratch:
+
+        def text(name: str, content: str) -> None:
+            (scratch / name).write_text(content, encoding="utf-8")
+            names.append(name)
+
+        profile = calibrated.fitted_profile(serving, fit, cases, f"{stem}_profile", command)
+        write_profile(profile, scratch / f"{stem}_profile.yaml")
+        names.append(f"{stem}_profile.yaml")
+        if profile.table is not None:
+            calibrated.write_kernel_rows(serving, fit, cases, scratch / profile.table)
+            names.append(profile.table)
+        engine = calibrated.fitted_engine(serving, fit, cases, f"{stem}_engine")
+        text(f"{stem}_engine.yaml", calibrated.engine_text(engine))
+        if told := _acceptance_text(found):
+            text(f"{stem}_acceptance.yaml", told)
+        _write_lengths(found, scratch / f"{stem}_lengths.csv")
+        names.append(f"{stem}_lengths.csv")
+        (scratch / path.name).write_text(_head(found) + to_yaml(document(found, stem)), "utf-8")
+        load_scenario(scratch / path.name)
+        with held():
+            for name in names_of(path):
+                (path.parent / name).unlink(missing_ok=True)
+            for name in names:
+                (scratch / name).replace(path.parent / name)
+    return [path.parent / name for name in names]
+
+
+def document(found: Calibrated, stem: str) -> dict[str, Any]:
+    """The scenario: the server as calibrated, the requests it was sent, what it ran."""
+    base = found.deployed.document()
+    base["hardware"] = {"profile": f"{stem}_profile.yaml"}
+    base["engine"]["name"] = f"{stem}_engine.yaml"
+    strategies: list[dict[str, Any]] = [{"kind": BASELINE}]
+    for label, block in found.blocks.items():
+        told = found.acceptance[label]
+        own = dict(told.block)
+        if told.file is not None:
+            own["file"], own["entry"] = f"{stem}_acceptance.yaml", label
+        if block["kind"] != BASELINE:
+            strategies.append({**block, "label": label, **({"acceptance": own} if own else {})})
+    lengths = {"kind": "trace", "file": f"{stem}_lengths.csv", "format": "csv"}
+    stream: dict[str, Any] = {"name": STREAM, "domain": domain(_requests(found))}
+    points = [case.stage.point for case in found.cases]
+    key, loads = next(iter(points[0])), sorted({next(iter(point.values())) for point in points})
+    vary: dict[str, Any] = {}
+    if key == "rate_scale":
+        arrivals: dict[str, Any] = lengths
+    else:
+        stream["lengths"] = {**lengths, "order": "recorded"}
+        users = key == "concurrency"
+        kind, axis = ("closed_loop", "users") if users else ("poisson", "rate_per_s")
+        arrivals = {"kind": kind, axis: loads[-1]}
+        vary = {"vary": {f"workload.arrivals.{axis}": loads}} if len(loads) > 1 else {}
+    workload = {"arrivals": arrivals, "requests": len(_requests(found)["id"])}
+    return {
+        **base,
+        "workload": {**workload, "sampling": "greedy", "streams": [stream]},
+        "strategies": strategies,
+        "run": {"warmup": 0},
+        **vary,
+    }
+
+
+def _requests(found: Calibrated) -> Columns:
+    """All answered requests, stage by stage; those of a trace only of its first stage."""
+    runs = [run.columns for one in found.observations for run in one.runs]
+    stages = [stage for one in found.observations for stage in one.stages]
+    if "rate_scale" in stages[0].point:
+        runs = runs[:1]
+    return joined([select(columns, finished(columns)) for columns in runs])
+
+
+def _write_lengths(found: Calibrated, path: Path) -> None:
+    columns = _requests(found)
+    write_trace(path, columns, np.ones(len(columns["id"]), dtype=np.bool_))
+
+
+def _acceptance_text(found: Calibrated) -> str:
+    """Fits of all strategies that told their steps, as one file; empty where none did."""
+    entries, files = {}, list[AcceptanceFile]()
+    for label, told in found.acceptance.items():
+        if told.file is not None:
+            files.append(told.file)
+            entries[label] = next(iter(told.file.entries.values()))
+    return dump(files[0].model_copy(update={"entries": entries})) if files else ""
+
+
+def _head(found: Calibrated) -> str:
+    return (
+        "# A server as it was observed: the requests it was sent, on the device and engine fitted\n"
+        f"# to it ({calibrated.Loads.of(found.cases)}).\n"
+        "# Other strategies, loads and lengths are yours to try here.\n"
+    )

@@ -1,0 +1,1 @@
+"""Results of other load generators, brought into the folder that ``observe`` writes."""

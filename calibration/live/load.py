@@ -1,0 +1,147 @@
+"""Puts one stage of load on a server: who sends what when, and what is stopped half way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration.live.client import Outcome
+from calibration.live.schedule import Planned
+
+DEAD_AFTER = 3
+"""Connection errors in a row after which a server is taken for gone."""
+
+Send = Callable[[int], Awaitable[Outcome]]
+"""Sends the request of a number."""
+
+
+class Sent(NamedTuple):
+    """A request and what became of it.
+
+    Attributes
+    ----------
+    number : int
+        Within its stage, from 0.
+    arrival_s : float
+        When it was due; in a closed loop, when it was sent [s since the start].
+    outcome : Outcome or None
+        None for what was stopped in flight.
+    """
+
+    number: int
+    arrival_s: float
+    outcome: Outcome | None = None
+
+
+class Part(NamedTuple):
+    """What was sent without a break; all of a stage, unless it was interrupted.
+
+    Attributes
+    ----------
+    zero_s : float
+        Start of the stage on the clock of ``time.perf_counter``; before that of the part where
+        earlier parts took time.
+    duration_s : float
+        Of this part [s].
+    in_flight : tuple of Sent
+        Stopped before they were answered.
+    whole : bool
+        Everything was answered.
+    dead : str
+        The last connection error, where the server is gone; else empty.
+    """
+
+    zero_s: float
+    duration_s: float
+    in_flight: tuple[Sent, ...]
+    whole: bool
+    dead: str = ""
+
+
+class Loader:
+    """Sends the requests of one stage that are left.
+
+    Parameters
+    ----------
+    send : callable
+        Sends the request of a number.
+    on_sent : callable
+        Called with (request, start of the stage) as each is answered.
+    stopping : asyncio.Event
+        Set when nothing more is to be sent, and what is in flight is to be given up.
+    """
+
+    def __init__(
+        self, send: Send, on_sent: Callable[[Sent, float], None], stopping: asyncio.Event
+    ) -> None:
+        self._send, self._on_sent, self._stopping = send, on_sent, stopping
+        self._in_flight: dict[int, Sent] = {}
+        self._answered = self._errors = 0
+        self._dead, self._zero_s = "", 0.0
+
+    async def run(self, planned: Planned, numbers: Sequence[int], after_s: float = 0.0) -> Part:
+        """Send requests ``numbers`` of a stage of which ``after_s`` seconds are over."""
+        begun_s = perf_counter()
+        self._zero_s = begun_s - after_s
+        if planned.due_s is None:
+            left = iter(numbers)
+            users = min(planned.users or 1, len(numbers))
+            work: asyncio.Future[Any] = asyncio.gather(*(self._user(left) for _ in range(users)))
+        else:
+            due_s = planned.due_s[list(numbers)]
+            # What was lost in flight is due again; the gaps between arrivals stay as they were.
+            shift_s = after_s - float(due_s[0]) if after_s else 0.0
+            work = asyncio.ensure_future(self._on_time(numbers, due_s + shift_s))
+        await until_stopped(work, self._stopping)
+        return Part(
+            self._zero_s,
+            perf_counter() - begun_s,
+            tuple(self._in_flight.values()),
+            self._answered == len(numbers) and not self._dead,
+            self._dead,
+        )
+
+    async def _user(self, left: Iterable[int]) -> None:
+        for number in left:
+            await self._one(number, perf_counter() - self._zero_s)
+
+    async def _on_time(self, numbers: Sequence[int], due_s: npt.NDArray[np.float64]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, due in zip(numbers, due_s.tolist(), strict=True):
+                wait_s = due + self._zero_s - perf_counter()
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                group.create_task(self._one(number, due))
+
+    async def _one(self, number: int, arrival_s: float) -> None:
+        self._in_flight[number] = Sent(number, arrival_s)
+        outcome = await self._send(number)
+        self._answered += 1
+        self._errors = self._errors + 1 if outcome.unreachable else 0
+        self._on_sent(Sent(number, arrival_s, outcome), self._zero_s)
+        del self._in_flight[number]
+        if self._errors >= DEAD_AFTER:
+            self._dead = outcome.message
+            self._stopping.set()
+
+
+async def until_stopped(work: asyncio.Future[Any], stopping: asyncio.Event) -> bool:
+    """Wait for work, and give it up as soon as ``stopping`` is set; whether it was done."""
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+        work.cancel()
+        await work
+        return True
+    except asyncio.CancelledError:
+        return False
+    finally:
+        stop.cancel()
+
+
+__all__ = ["DEAD_AFTER", "Loader", "Part", "Sent", "until_stopped"]
