@@ -33,7 +33,7 @@ run: {band: false}
 PLAIN = {"autoregressive": {"kind": "autoregressive"}}
 EAGLE = {"eagle3 K=3": {"kind": "eagle3", "k": 3}}
 ARRIVALS = {
-    "concurrency": "{{kind: closed_loop, users: {}}}",
+    "concurrency": "{{kind: closed_loop, users: {}, stagger_s: 0.024}}",
     "rate_per_s": "{{kind: poisson, rate_per_s: {}}}",
 }
 

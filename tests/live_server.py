@@ -107,6 +107,9 @@ class LiveServer:
             error = {"error": {"message": f"no: {headers.get('authorization', 'nothing')}"}}
             await _plain(writer, REFUSED[fault], json.dumps(error))
             return True
+        if fault == "whole":
+            await _plain(writer, 200, '{"choices": []}', "application/json")
+            return True
         self.busy += 1
         self.most_busy = max(self.most_busy, self.busy)
         try:
@@ -159,7 +162,7 @@ class Streams:
     def _events(self, fault: str) -> Iterator[str]:
         if self.chat:
             yield self._event({"role": "assistant", "content": ""})
-        for index in range(self.tokens):
+        for index in range(0 if fault == "silent" else self.tokens):
             if fault == "cut" and index == 2:
                 return
             if fault == "garbage" and index == 2:
@@ -179,7 +182,7 @@ class Streams:
         return json.dumps({"choices": [{"index": 0, **inner, "finish_reason": reason}]})
 
     def _usage(self, fault: str) -> dict[str, Any]:
-        counted: Any = {"too few": 1, "too many": 10_000, "half": 2.5, "negative": -1}
+        counted: Any = {"too few": 1, "too many": 10_000, "half": 2.5, "negative": -1, "silent": 1}
         return {
             "prompt_tokens": 7,
             "completion_tokens": counted.get(fault, self.tokens),
@@ -201,9 +204,12 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, dict[str, str], b
     return first.split()[1], headers, body
 
 
-async def _plain(writer: asyncio.StreamWriter, status: int, text: str) -> None:
+async def _plain(
+    writer: asyncio.StreamWriter, status: int, text: str, kind: str = "text/plain"
+) -> None:
     data = text.encode()
-    head = f"HTTP/1.1 {status} so\r\ncontent-length: {len(data)}\r\n\r\n"
+    about = f"content-type: {kind}\r\ncontent-length: {len(data)}"
+    head = f"HTTP/1.1 {status} so\r\n{about}\r\n\r\n"
     writer.write(head.encode() + data)
     await writer.drain()
 

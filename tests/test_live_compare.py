@@ -97,6 +97,19 @@ def test_errors_are_relative_to_what_was_measured(monkeypatch, scenario):
     assert found.spread is None
 
 
+def test_a_stage_counts_from_its_first_request_to_its_last_answer(monkeypatch, scenario):
+    table = by_hand(200)
+    # All are due within two seconds of forty: what waits longest has waited almost all the time.
+    table["arrival_s"] = table["arrival_s"] / 20
+    predicts(monkeypatch, predicted(table))
+    seen = observation([Stage({"rate_per_s": 100.0}, 0, "autoregressive")], [table])
+    (row,) = compare(seen, load_scenario(scenario)).rows
+    waited = table["first_token_s"] - table["arrival_s"]
+    assert row.scores["ttft_s_mean"].measured == pytest.approx(waited.mean())
+    assert row.scores["tok_per_s"].measured == pytest.approx(200 * 11 / 40.0)
+    assert row.scores["tok_per_s"].predicted == pytest.approx(200 * 11 / 40.0)
+
+
 def test_the_overall_error_weighs_points_and_metrics_alike(monkeypatch, scenario):
     predicts(monkeypatch, predicted(by_hand(8, 0.2)), predicted(by_hand(8, 0.1)))
     stages = [Stage({"concurrency": users}, 0, "autoregressive") for users in (1, 2)]
@@ -269,12 +282,15 @@ def test_two_alike_are_told_apart_by_label(monkeypatch, scenario):
         strategy_of(scenario, block, "c", overrides=sets)
 
 
-def test_a_grid_is_refused(recorded, tmp_path):
+def test_a_grid_of_deployments_is_refused_one_of_loads_is_not(recorded, tmp_path):
     runs, _ = recorded
     grid = tmp_path / "grid.yaml"
     grid.write_text(SCENARIO + "vary: {model.tp: [1, 2]}\n", "utf-8")
-    with pytest.raises(InputError, match=r"grid\.yaml:14: vary: must be one point"):
+    with pytest.raises(InputError, match=r"grid\.yaml:14: vary: must vary the workload only"):
         compare(recording.read(runs), load_scenario(grid))
+    assert compare(recording.read(runs), load_scenario(grid, ["model.tp=1"])).overall < 1e-9
+    grid.write_text(SCENARIO + "vary: {workload.arrivals.users: [3, 5]}\n", "utf-8")
+    assert compare(recording.read(runs), load_scenario(grid)).overall < 1e-9
 
 
 def test_the_command_prints_draws_and_fails_when_it_is_too_far_off(

@@ -133,7 +133,7 @@ def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) ->
     if not estimate.identified or now.value == was.value:
         return was if now.value == was.value else now
     own = 0.0 if was.se is None or not was.value else was.se / was.value
-    error = float(np.hypot(own, estimate.error or 0.0))
+    error = float(np.hypot(own, (estimate.error or 0.0) / max(estimate.factor, 1e-9)))
     times = now.value / was.value if was.value else 0.0
     return Constant(
         value=_short(now.value),
@@ -148,7 +148,7 @@ def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) 
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
     before, after = serving.engine, serving.moved(fit.factors, _kind(cases)).engine
     engine, kind = after, _kind(cases)
-    fixed_us = fit.factors.fixed * (serving.launches_us() + serving.host_us(kind))
+    fixed_us = serving.launches_us() + serving.host_us(kind)
     for key, factor in HOST.items():
         now, was = after.constants[key], before.constants[key]
         estimate = known.get(factor)
@@ -156,7 +156,7 @@ def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) 
             engine = _with(engine, key, was)
             continue
         said = f"fitted to a live server; before {_short(was.value):g} us ({was.source})"
-        size = fixed_us if factor == "fixed" else now.value
+        size = fixed_us if factor == "fixed" else was.value
         constant = Constant(
             value=_short(now.value),
             se=_short(estimate.error * size),

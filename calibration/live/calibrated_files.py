@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from calibration.kernels.profile_file import write_profile
 from calibration.live import calibrated
 from calibration.live.calibrate import Calibrated
-from calibration.live.replay import STREAM, domain, write_trace
+from calibration.live.replay import STREAM, domain, in_order, write_trace
 from models.acceptance_file import AcceptanceFile, dump
 from models.strict_yaml import InputError
 from sim.analysis.metrics import finished, joined, select
@@ -125,17 +123,16 @@ def document(found: Calibrated, stem: str) -> dict[str, Any]:
 
 
 def _requests(found: Calibrated) -> Columns:
-    """All answered requests, stage by stage; those of a trace only of its first stage."""
+    """All answered requests, stage by stage; of a trace those of its first stage alone."""
     runs = [run.columns for one in found.observations for run in one.runs]
     stages = [stage for one in found.observations for stage in one.stages]
     if "rate_scale" in stages[0].point:
         runs = runs[:1]
-    return joined([select(columns, finished(columns)) for columns in runs])
+    return joined([in_order(select(columns, finished(columns))) for columns in runs])
 
 
 def _write_lengths(found: Calibrated, path: Path) -> None:
-    columns = _requests(found)
-    write_trace(path, columns, np.ones(len(columns["id"]), dtype=np.bool_))
+    write_trace(path, _requests(found))
 
 
 def _acceptance_text(found: Calibrated) -> str:

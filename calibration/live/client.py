@@ -113,7 +113,8 @@ class Client:
         self.asking = asking
         url = httpx.URL(asking.base_url)
         self._url = url.copy_with(path=url.path.rstrip("/") + PATHS[asking.api], fragment=None)
-        self._secrets = [word for word in (asking.key, url.password) if word]
+        words = (asking.key, url.userinfo.decode(), url.password, url.query.decode())
+        self._secrets = [word for word in words if word]
         key = {"Authorization": f"Bearer {asking.key}"} if asking.key else {}
         verify = httpx.create_ssl_context() if url.scheme == "https" else False
         self._http = httpx.AsyncClient(
@@ -206,6 +207,9 @@ class Client:
             if response.status_code != httpx.codes.OK:
                 text = (await response.aread()).decode("utf-8", "replace")
                 raise AnswerError(f"answered {response.status_code}: {_error(text)}")
+            kind = response.headers.get("content-type", "").partition(";")[0]
+            if kind == "application/json":
+                raise AnswerError(f"did not stream, it sent {kind}")
             reader, pieces = EventReader(), response.aiter_bytes()
             async for piece in pieces:
                 at_s = perf_counter()

@@ -11,15 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from calibration.live import prompts as texts
 from calibration.live.client import Api, Asking
-from calibration.live.options import Options
+from calibration.live.options import Options, plain
 from calibration.live.schedule import Asked
 from calibration.live.scrape import metrics_urls
-from models.strategies import strategy_types
-from models.strict_yaml import InputError, load_yaml, one_line
+from calibration.live.stated import stated_strategy
+from models.strict_yaml import InputError, one_line
 
 RESERVED = ("model", "messages", "prompt", "stream", "stream_options", "max_tokens", "n")
 """Keys of a request that are not the user's to set."""
@@ -72,11 +71,11 @@ def prepare(given: Given) -> Options:
     prompts = texts.read(given.prompts, given.seed)
     texts.check_api(prompts, given.api)
     users, rates, times_s = _loads(given, prompts)
-    label, block = _strategy(given.strategy, given.label)
+    label, block = stated_strategy(given.strategy, given.label)
     eos = {"ignore_eos": True} if given.ignore_eos else {}
     body = {"temperature": given.temperature, **eos, **_extra_body(given.extra_body)}
     key = _api_key(given.api_key_env, os.environ)
-    urls = metrics_urls(_root(url)) if given.metrics_url is None else (given.metrics_url,)
+    urls = metrics_urls(plain(url)) if given.metrics_url is None else (given.metrics_url,)
     return Options(
         given.out,
         Asking(url, given.model, given.api, body, key, given.timeout_s, given.retries),
@@ -132,11 +131,6 @@ def _base_url(text: str) -> str:
     return text
 
 
-def _root(url: str) -> str:
-    """A base URL without query and fragment."""
-    return str(httpx.URL(url).copy_with(query=None, fragment=None))
-
-
 def _api_key(name: str | None, environment: Mapping[str, str]) -> str | None:
     """The key from the environment; None where there is none.
 
@@ -174,30 +168,6 @@ def _extra_body(text: str | None) -> dict[str, Any]:
         if key in body:
             raise InputError("", None, "--extra-body", f"must not set '{key}'")
     return body
-
-
-def _strategy(text: str | None, label: str | None) -> tuple[str, dict[str, Any]]:
-    """Label and block of the strategy the server runs.
-
-    Raises
-    ------
-    InputError
-        If it is no strategy.
-    """
-    data = {"kind": "autoregressive"} if text is None else load_yaml(text, "--strategy").data
-    known = strategy_types()
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if kind not in known:
-        message = f"needs a kind, one of {', '.join(known)}; got {one_line(str(kind))}"
-        raise InputError("", None, "--strategy", message)
-    block = {key: value for key, value in data.items() if key not in ("acceptance", "label")}
-    try:
-        built = known[kind].model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(("--strategy", *map(str, first["loc"])))
-        raise InputError("", None, where, one_line(first["msg"])) from None
-    return label or built.name, block
 
 
 def _numbers(text: str, option: str, kind: type[Number]) -> list[Number]:

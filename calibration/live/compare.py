@@ -51,7 +51,7 @@ def compare(
     ----------
     observation : Observation
     file : ScenarioFile
-        Of one point.
+        Of one deployment: its points may differ in workload alone, which is not used.
     strategy : str, optional
         Name of the strategy to simulate; default the one the server ran.
     on_progress : callable, optional
@@ -60,13 +60,12 @@ def compare(
     Raises
     ------
     InputError
-        If the file varies anything, it is unclear which strategy to simulate, or no request was
-        answered.
+        If the file varies more than its workload, it is unclear which strategy to simulate, or no
+        request was answered.
     Interrupted
         On KeyboardInterrupt, if a point was complete before it.
     """
-    if len(file.points) > 1:
-        raise file.document.error("vary", "must be one point: set the varied key with --set")
+    _check_one_deployment(file)
     chosen = served(observation, file, strategy)
     band = file.points[0].scenario.run.band
     answered = [int(finished(run.columns).sum()) for run in observation.runs]
@@ -89,6 +88,15 @@ def compare(
             raise
         raise Interrupted(Comparison(observation, file, chosen.name, tuple(rows))) from None
     return Comparison(observation, file, chosen.name, tuple(rows))
+
+
+def _check_one_deployment(file: ScenarioFile) -> None:
+    """Points may differ in workload alone, which gives way to the recorded one."""
+    first = file.points[0].scenario
+    for _, scenario in file.points[1:]:
+        if scenario.model_copy(update={"workload": first.workload}) != first:
+            what = "must vary the workload only, which is that of the recording: --set what else is"
+            raise file.document.error("vary", what)
 
 
 class _Counted:

@@ -22,6 +22,7 @@ from sim.scenario.load import parse_scenario
 from sim.scenario.schema import BASELINE, Scenario
 
 ENGINE = "vllm_0.15"
+LOOKUP = "ngram"
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,7 @@ def accepted(
         fitted = acceptance.fit(runs, False, lambda *_: None)
         acceptance.write(fitted.file, place)
         return Accepted({"file": name, "entry": label}, fitted.file)
-    counters: dict[str, float] = {}
-    for stage in observation.stages:
-        for key, value in stage.counters.items():
-            counters[key] = counters.get(key, 0.0) + value
+    counters = summed(observation)
     told = acceptance_by_position(counters, block.get("k"))
     if told is None:
         where = str(observation.folder)
@@ -174,4 +172,27 @@ def accepted(
             "was not told by the server; state it: --strategy '{kind: .., acceptance: {tau: ..}}'"
         )
         raise InputError(where, None, "acceptance", message)
-    return Accepted({"alpha_by_pos": [round(one, 4) for one in told.alpha]}, None, told.error)
+    rates: dict[str, Any] = {"alpha_by_pos": [round(one, 4) for one in told.alpha]}
+    if block["kind"] == LOOKUP:
+        rates = {"match_rate": round(_match_rate(counters), 4)} | rates
+    return Accepted(rates, None, told.error)
+
+
+def summed(observation: Observation) -> dict[str, float]:
+    """Counters of the server over all stages."""
+    counters: dict[str, float] = {}
+    for stage in observation.stages:
+        for key, value in stage.counters.items():
+            counters[key] = counters.get(key, 0.0) + value
+    return counters
+
+
+def _match_rate(counters: Mapping[str, float]) -> float:
+    """Share of the decode steps in which a lookup found a draft.
+
+    Servers count steps with a draft; each step emits the tokens it accepted and one more, and each
+    prompt's first token comes of none.
+    """
+    drafts = counters["spec_drafts"]
+    steps = counters["generation_tokens"] - counters["requests"] - counters["spec_accepted"]
+    return min(1.0, drafts / max(steps, drafts))

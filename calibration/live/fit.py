@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,13 +16,18 @@ from calibration.live.stages import Case
 
 Floats = NDArray[np.float64]
 
-PRIOR = {"request": 1.5, "fixed": 1.0, "memory": 0.25, "compute": 0.25, "draft": 1.0}
-"""Standard deviation of the logarithm of each factor before anything is measured. Host times differ
-several-fold between machines; shares of bandwidth and peak rate were timed, and differ by a quarter
-between versions of an engine (published kernel tables of one GPU). Assumed."""
+PRIOR = {"request": 3.0, "fixed": 1.0, "memory": 0.25, "compute": 0.25, "draft": 20.0}
+"""Standard deviation of each factor before anything is measured; of shares that of the logarithm.
+Host times differ several-fold between machines, those for drafts most; shares of bandwidth and peak
+rate were timed, and differ by a quarter between versions of an engine (published kernel tables of
+one GPU). Assumed."""
 
-STEP = 0.02
-"""Change of a logarithm that slopes are taken over: a simulated mean is smooth only from afar."""
+SHARES = ("memory", "compute")
+"""Factors that multiply a rate; the others are times, which add up and may vanish."""
+
+STEP = 0.05
+"""Distance that slopes are taken over, as a share of what was uncertain: a simulated mean is smooth
+only from afar."""
 
 IDENTIFIED = 0.5
 """A factor counts as measured if the stages leave at most this share of what was uncertain."""
@@ -38,7 +43,7 @@ class Estimate(NamedTuple):
     factor : float
         Measured over known before; 1 where the stages do not say.
     error : float or None
-        Relative standard error; None where the stages do not say.
+        Standard error of ``factor``; None where the stages do not say.
     left : float
         Share of the earlier uncertainty that the stages leave.
     """
@@ -101,18 +106,17 @@ def fit(
     weighted by what was known of them. A factor that the stages hardly narrow down is set back to 1
     and the rest is fitted again: what two factors share goes to the one that was less certain.
     """
-    known, weight = np.log(stages.measured(cases)), 1.0 / stages.errors(cases)
+    known, first = np.log(stages.measured(cases)), stages.simulated(cases, serving, Factors())
+    weight = 1.0 / first.errors
     names = [name for name in Factors._fields if name != "draft" or _drafting(cases)]
-    count = 0
+    count = 1
 
-    def log_predicted(free: Sequence[str], logs: Floats) -> Floats:
+    def log_predicted(free: Sequence[str], moves: Floats) -> Floats:
         nonlocal count
         count += 1
         on_progress(count)
-        moved = dict(zip(free, np.exp(logs).tolist(), strict=True))
-        return np.log(stages.predicted(cases, serving, Factors(**moved)))
+        return np.log(stages.simulated(cases, serving, _factors(free, moves)).values_s)
 
-    before = known - log_predicted([], np.zeros(0))
     free, left = list(names), dict.fromkeys(names, 1.0)
     while True:
         best = _least_squares(free, known, weight, log_predicted)
@@ -122,16 +126,29 @@ def fit(
         if vague is None or left[vague] <= IDENTIFIED:
             break
         free.remove(vague)
-    found = dict(zip(free, best.logs, strict=True))
+    factors = _factors(free, best.moves)
     estimates = tuple(
-        Estimate(name, float(np.exp(found.get(name, 0.0))), spread.get(name), float(left[name]))
+        Estimate(name, getattr(factors, name), _error(name, factors, spread), float(left[name]))
         for name in names
     )
-    return Fit(estimates, known - log_predicted(free, best.logs), before, count)
+    after = log_predicted(free, best.moves)
+    return Fit(estimates, known - after, known - np.log(first.values_s), count)
+
+
+def _factors(free: Sequence[str], moves: Floats) -> Factors:
+    """Factors at some distance from 1: added to a time, of a share that of the logarithm."""
+    pairs = zip(free, moves.tolist(), strict=True)
+    return Factors(**{n: float(np.exp(by)) if n in SHARES else 1.0 + by for n, by in pairs})
+
+
+def _error(name: str, factors: Factors, spread: Mapping[str, float]) -> float | None:
+    if name not in spread:
+        return None
+    return float(spread[name]) * (getattr(factors, name) if name in SHARES else 1.0)
 
 
 class _Best(NamedTuple):
-    logs: Floats
+    moves: Floats
     deviations: Floats
 
 
@@ -141,20 +158,25 @@ def _least_squares(
     weight: Floats,
     log_predicted: Callable[[Sequence[str], Floats], Floats],
 ) -> _Best:
-    """Most likely logarithms of the free factors, and their standard deviations."""
+    """Most likely distances of the free factors from 1, and their standard deviations."""
     if not free:
         return _Best(np.zeros(0), np.zeros(0))
     prior = np.array([PRIOR[name] for name in free])
+    step = STEP * np.diag(prior)
 
-    def residuals(logs: Floats) -> Floats:
-        return np.concatenate([weight * (known - log_predicted(free, logs)), logs / prior])
+    def residuals(moves: Floats) -> Floats:
+        return np.concatenate([weight * (known - log_predicted(free, moves)), moves / prior])
 
-    def slopes(logs: Floats) -> Floats:
-        middle = residuals(logs)
-        moved = [residuals(logs + step) for step in STEP * np.eye(len(free))]
-        return np.stack([(one - middle) / STEP for one in moved], axis=1)
+    def slopes(moves: Floats) -> Floats:
+        middle = residuals(moves)
+        moved = [(residuals(moves + one) - middle) / one.sum() for one in step]
+        return np.stack(moved, axis=1)
 
-    found = least_squares(residuals, np.zeros(len(free)), slopes, xtol=1e-3, ftol=1e-3)
+    least = [-np.inf if name in SHARES else -1.0 for name in free]
+    start = np.zeros(len(free))
+    found = least_squares(
+        residuals, start, slopes, (least, np.inf), x_scale=prior, xtol=1e-4, ftol=1e-6
+    )
     slope = np.asarray(slopes(found.x))
     covariance = np.linalg.inv(slope.T @ slope)
     freedom = max(1, known.size - len(free))

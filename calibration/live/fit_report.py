@@ -40,7 +40,7 @@ class Row(NamedTuple):
     def error(self) -> float | None:
         """Standard error, in the same unit; None where it was not identified."""
         error = self.estimate.error
-        return None if error is None else error * self.after
+        return None if error is None else error * self.before
 
 
 def rows(found: Calibrated) -> list[Row]:

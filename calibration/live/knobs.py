@@ -151,7 +151,8 @@ def _engine(engine: Engine, factors: Factors, host_us: float) -> Engine:
         "sampling_us": factors.draft * engine.sampling_us.value,
         "draft_pass_us": factors.draft * engine.draft_pass_us.value,
     }
-    return engine.with_constants(values).model_copy(update={"given": engine.given})
+    changed = {name: us for name, us in values.items() if us != engine.constants[name].value}
+    return engine.with_constants(changed).model_copy(update={"given": engine.given})
 
 
 def _scaled(rows: Rows, accelerator: Accelerator, before: Profile, after: Profile) -> Rows:

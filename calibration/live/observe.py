@@ -9,11 +9,12 @@ from types import FrameType
 
 import httpx
 
-from calibration.live import tables
-from calibration.live.client import REJECTIONS, Client, Outcome
+from calibration.live import recording, tables
+from calibration.live.client import Client, Outcome
 from calibration.live.journal import FILE, Journal
+from calibration.live.lag import Lag
 from calibration.live.load import Loader, Part, Send, Sent, until_stopped
-from calibration.live.options import Options, public
+from calibration.live.options import Options, plain, public
 from calibration.live.prompts import Prompt, first_line
 from calibration.live.rows import Row, row_of
 from calibration.live.schedule import Planned, stages
@@ -22,6 +23,7 @@ from models.strict_yaml import InputError
 from sim import interrupts
 from sim.progress import OnProgress
 from sim.staging import foreign, obstacle
+from sim.tables import Status
 
 Note = Callable[[str], None]
 
@@ -59,6 +61,8 @@ class Observer:
         self.options, self._note = options, note
         problem = obstacle(options.out, tables.FILES)
         problem = problem or foreign(options.out, "observe", tables.FILES[:1])
+        if (options.out / recording.STAGES).exists() and not (options.out / FILE).exists():
+            problem = "holds an observation without its journal, as imports are; choose another"
         if problem is not None:
             raise InputError(str(options.out), None, "--out", problem)
         today = _now()[:10]
@@ -93,7 +97,10 @@ class Observer:
         GoneError
             If the server cannot be measured; what was measured is kept.
         """
-        asyncio.run(self._run(stop, on_progress))
+        # A run that was killed left no tables.
+        self._kept.write()
+        if self.todo:
+            asyncio.run(self._run(stop, on_progress))
 
     async def _run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -137,21 +144,19 @@ class Observer:
             return ""
         numbers, elapsed_s = self.journal.left(planned), self.journal.of(planned).elapsed_s
         loader = Loader(self._sender(planned, client), on_sent, stopping)
-        async with scraper.stage() as watched:
+        async with scraper.stage() as watched, Lag() as lag:
             self.journal.begin(planned, _now())
             watched.start()
             part = await loader.run(planned, numbers, elapsed_s)
-        await self._end(planned, part, watched, client, scraper)
+        for note in filter(None, (*map(client.shown, watched.notes), lag.note())):
+            self._note(f"{label}: {note}")
+        await self._end(planned, part, watched, scraper)
         return part.dead
 
-    async def _end(
-        self, planned: Planned, part: Part, watched: Watched, client: Client, scraper: Scraper
-    ) -> None:
+    async def _end(self, planned: Planned, part: Part, watched: Watched, scraper: Scraper) -> None:
         """Keep what belongs to the part as a whole, and write the tables."""
-        for note in watched.notes:
-            self._note(f"{planned.name}: {client.shown(note)}")
         if not self.journal.server:
-            found = await scraper.server(self.options.asking.base_url, self._fingerprint)
+            found = await scraper.server(plain(self.options.asking.base_url), self._fingerprint)
             self.journal.know(found._asdict())
         samples = [
             [round(row["at_s"], 6), row["name"], row["value"]] for row in watched.rows("", 0)
@@ -231,13 +236,12 @@ class Observer:
         ------
         GoneError
         """
-        status = outcome.http_status
-        if outcome.unreachable:
+        code, failed = outcome.http_status, outcome.status == Status.FAILED
+        refused = code is not None and code != httpx.codes.OK and code < 500
+        nonsense = code == httpx.codes.OK and failed and not outcome.lost
+        if outcome.unreachable or (failed and refused) or nonsense:
             raise GoneError(f"{self._where()} {outcome.message}")
-        if status is not None and status != httpx.codes.OK and status < 500:
-            if status not in REJECTIONS:
-                raise GoneError(f"{self._where()} {outcome.message}")
-        elif outcome.usage is None and not outcome.message:
+        if outcome.status == Status.FINISHED and outcome.usage is None:
             raise GoneError(
                 f"{self._where()} sends no usage: tokens cannot be counted; a server that knows "
                 "stream_options.include_usage is needed"

@@ -68,13 +68,17 @@ def report(said: Mapping[str, Any], width: int, colour: bool = False) -> str:
 def _lines(said: Mapping[str, Any], width: int) -> Iterator[Line]:
     rows, server = said["stages"], said["server"]
     engine = " ".join(part for part in (server["engine"], server["version"]) if part)
-    title = f"{said['target']} at {said['base_url']} ({engine}): {next(iter(said['strategies']))}"
+    where = f" at {said['base_url']}" if said["base_url"] else ""
+    by = "" if engine == "unknown" else f" ({engine})"
+    title = f"{said['target']}{where}{by}: {next(iter(said['strategies']))}"
     yield from paragraph(title, width, "title", "")
     yield Line("")
     names = Column("at", [row["name"] for row in rows], left=True)
     yield from table([names], _groups(rows), width, [False] * len(rows))
     yield Line("")
     yield from paragraph(_reading(rows), width, "note")
+    for note in said.get("notes", ()):
+        yield from paragraph(note, width, "note")
 
 
 def _groups(rows: Sequence[Row]) -> list[Group]:

@@ -77,6 +77,11 @@ class Options(NamedTuple):
         return given
 
 
+def plain(url: str) -> str:
+    """A URL without query and fragment, which paths can be put behind."""
+    return str(httpx.URL(url).copy_with(query=None, fragment=None))
+
+
 def public(url: str) -> str:
     """A URL without credentials, query and fragment."""
     shown = httpx.URL(url).copy_with(username="", password="", query=None, fragment=None)

@@ -93,8 +93,8 @@ def speculated(
     accepted, drafted = said.get("per_step_accepted"), said.get("per_step_drafted")
     if accepted is None and drafted is None:
         return told
-    whole = _whole(accepted) and _whole(drafted)
-    if not whole or not _agree(accepted, drafted, totals, max(0, -unsaid)):
+    cut = max(0, -unsaid)
+    if not (_whole(accepted) and _whole(drafted) and _agree(accepted, drafted, totals, cut)):
         return told._replace(note="steps are left out: they contradict the totals")
     if undrafted:
         note = f"steps are left out: {undrafted} without a draft lie somewhere between them"
@@ -110,7 +110,14 @@ class _Totals(NamedTuple):
     steps: int
     drafted: int
     accepted: int
-    most: int
+    counts: list[int] | None
+
+    @property
+    def most(self) -> int:
+        """Most that any step may have accepted."""
+        if self.counts is None:
+            return self.accepted
+        return max((j for j, count in enumerate(self.counts) if count), default=0)
 
 
 def _totals(said: Mapping[str, Any]) -> _Totals | None:
@@ -122,11 +129,11 @@ def _totals(said: Mapping[str, Any]) -> _Totals | None:
     steps, drafted, accepted = (int(number or 0) for number in numbers)
     if accepted > drafted or (drafted > 0 and steps == 0):
         return None
-    if counts is None:
-        return _Totals(steps, drafted, accepted, accepted)
-    if sum(counts) != steps or sum(j * count for j, count in enumerate(counts)) != accepted:
+    if counts is not None and (
+        sum(counts) != steps or sum(j * count for j, count in enumerate(counts)) != accepted
+    ):
         return None
-    return _Totals(steps, drafted, accepted, max((j for j, n in enumerate(counts) if n), default=0))
+    return _Totals(steps, drafted, accepted, counts)
 
 
 def _agree(accepted: list[int], drafted: list[int], totals: _Totals, cut: int) -> bool:
@@ -136,7 +143,12 @@ def _agree(accepted: list[int], drafted: list[int], totals: _Totals, cut: int) -
         and sum(drafted) == totals.drafted
         and all(a <= d for a, d in zip(accepted, drafted, strict=True))
         and cut <= (accepted[-1] if accepted else 0)
+        and (totals.counts is None or _counts(accepted, len(totals.counts)) == totals.counts)
     )
+
+
+def _counts(accepted: list[int], length: int) -> list[int]:
+    return [accepted.count(j) for j in range(length)]
 
 
 def _steps(

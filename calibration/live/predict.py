@@ -64,7 +64,7 @@ def predict(
     Parameters
     ----------
     file : ScenarioFile
-        Of one point; its workload gives way to the stage's.
+        Of one deployment; its workload gives way to the stage's.
     strategy : Strategy
         The one of its strategies to simulate.
     stage, run
@@ -77,7 +77,7 @@ def predict(
     scenario = file.points[0].scenario
     # Repeats differ in what is accepted, as they did when they were measured.
     seed = scenario.run.seed + stage.replication
-    settings = {"seed": seed, "replications": 1, "warmup": 0.0, "band": band, "baseline": False}
+    settings = {"seed": seed, "replications": 1, "band": band, "baseline": False}
     alone = scenario.model_copy(
         update={
             "strategies": (strategy,),

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from calibration.live.recording import Stage
+from calibration.live.repeated import repeating
 from models.schema import ModelError
-from sim.analysis.metrics import finished
+from sim.analysis.metrics import finished, select
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import Workload
 from sim.tables import Columns, RunTable
@@ -23,7 +24,9 @@ LEAST_GAP_S = 1e-3
 first. Assumed."""
 
 
-def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> Scenario:
+def replayed(
+    scenario: Scenario, stage: Stage, run: RunTable, folder: Path, repeat: bool = False
+) -> Scenario:
     """The scenario with the workload of a recorded stage in place of its own.
 
     A closed loop has as many users, who take the recorded requests in their order; requests at a
@@ -39,6 +42,8 @@ def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> S
         Its requests.
     folder : Path
         Takes a file with their lengths; the scenario reads it.
+    repeat : bool
+        Strategies repeat what was accepted of each request, where the server told it.
 
     Raises
     ------
@@ -50,7 +55,8 @@ def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> S
     if not count:
         raise ModelError(f"no request of stage '{stage.name}' was answered", "requests")
     path = folder / f"{stage.name.replace('=', '_')}_{stage.replication}.csv"
-    write_trace(path, run.columns, answered)
+    sent = in_order(select(run.columns, answered))
+    write_trace(path, sent)
     lengths = {"kind": "trace", "file": str(path), "format": "csv"}
     stream: dict[str, Any] = {"name": STREAM, "domain": domain(run.columns)}
     arrivals: dict[str, Any] = lengths
@@ -71,24 +77,33 @@ def replayed(scenario: Scenario, stage: Stage, run: RunTable, folder: Path) -> S
         "run": scenario.run.model_copy(update={"warmup": 0.0}),
         "vary": {},
     }
+    if repeat:
+        text, steps = domain(run.columns), path.with_suffix(".yaml")
+        strategies = (repeating(one, sent, text, steps) for one in scenario.strategies)
+        changes["strategies"] = tuple(strategies)
     return scenario.model_copy(update=changes)
 
 
-def write_trace(path: Path, columns: Columns, rows: np.ndarray) -> None:
-    """Write arrivals and lengths of some requests, in the order in which they were sent."""
+def in_order(columns: Columns) -> Columns:
+    """Requests in the order in which they were sent."""
+    order = np.lexsort((columns["id"], columns["arrival_s"]))
+    return select(columns, order)
+
+
+def write_trace(path: Path, columns: Columns) -> None:
+    """Write arrivals and lengths of requests, which are in the order in which they were sent."""
     names = ("arrival_s", "prompt_tokens", "output_tokens")
-    kept = {name: columns[name][rows] for name in (*names, "id")}
-    order = np.lexsort((kept["id"], kept["arrival_s"]))
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows(zip(*(kept[name][order].tolist() for name in names), strict=True))
+        writer.writerows(zip(*(columns[name].tolist() for name in names), strict=True))
 
 
 def _stagger_s(columns: Columns, users: int) -> float:
-    """Time over which the first requests of all users were sent [s]: never all at one instant."""
+    """Users times the mean gap between their first requests [s]: never all at one instant."""
     first = np.sort(columns["arrival_s"])[:users]
-    return float(max(first[-1] - first[0], LEAST_GAP_S * users))
+    gap_s = (first[-1] - first[0]) / max(len(first) - 1, 1)
+    return float(users * max(gap_s, LEAST_GAP_S))
 
 
 def domain(columns: Columns) -> str:

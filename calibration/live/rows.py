@@ -78,15 +78,18 @@ def row_of(sent: Sent, zero_s: float, prompt: Prompt, tokens: int, planned: Plan
     if status == Status.FINISHED and usage is None:
         status, message = Status.FAILED, NO_USAGE
     done = status == Status.FINISHED and usage is not None
-    first_s = None if outcome.first_s is None else _rounded(outcome.first_s - zero_s)
+    first_s, end_s = outcome.first_s, _rounded(outcome.end_s - zero_s)
+    if first_s is None and done and usage is not None and usage.output_tokens == 1:
+        # The one token was the end of the text: it came with the reason.
+        first_s = outcome.end_s
     late_s = outcome.sent_s - zero_s - sent.arrival_s if planned.due_s is not None else 0.0
     return Row(
         sent.number,
         prompt.domain,
         int(status),
         _rounded(sent.arrival_s),
-        first_s,
-        _rounded(outcome.end_s - zero_s) if done else None,
+        None if first_s is None else _rounded(first_s - zero_s),
+        end_s if done else None,
         usage.prompt_tokens if usage is not None and done else 0,
         usage.cached_tokens if usage is not None and done else 0,
         usage.output_tokens if usage is not None and done else tokens,

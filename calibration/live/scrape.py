@@ -77,14 +77,13 @@ class Watched:
         self._start_s = time.perf_counter()
         self._kept.clear()
 
-    @property
-    def at_s(self) -> float:
-        """Time since the start of the stage [s]."""
-        return time.perf_counter() - self._start_s
+    def keep(self, taken_s: float, text: str) -> None:
+        """Keep a sample of the time ``taken_s`` of ``perf_counter``.
 
-    def keep(self, at_s: float, text: str) -> None:
-        """Keep a sample; it is read when the stage is over, as reading takes milliseconds."""
-        self._kept.append((at_s, gist(text)))
+        It is read when the stage is over, as reading takes milliseconds.
+        """
+        if taken_s >= self._start_s:
+            self._kept.append((taken_s, gist(text)))
 
     def rows(self, point: str, replication: int) -> list[dict[str, Any]]:
         """Rows of ``server.parquet``: point, replication, at_s, name, value."""
@@ -97,7 +96,7 @@ class Watched:
 
     def settle(self) -> None:
         """Work out ``counters`` and ``gauges`` from what was read."""
-        self.samples = [(at_s, read(text)) for at_s, text in self._kept]
+        self.samples = [(taken_s - self._start_s, read(text)) for taken_s, text in self._kept]
         readings = [reading for _, reading in self.samples]
         self.gauges = summarise(readings)
         if self.before:
@@ -221,17 +220,17 @@ class Scraper:
             watched.settle()
 
     async def _sample(self, watched: Watched, every_s: float) -> None:
-        due_s = every_s / 2
+        due_s = time.perf_counter() + every_s / 2
         while True:
-            await asyncio.sleep(max(0.0, due_s - watched.at_s))
-            at_s = watched.at_s
+            await asyncio.sleep(max(0.0, due_s - time.perf_counter()))
+            taken_s = time.perf_counter()
             text = await self.text()
             if text:
-                watched.keep(at_s, text)
+                watched.keep(taken_s, text)
             else:
                 watched.failed += 1
             due_s += every_s
-            missed = max(0, floor((watched.at_s - due_s) / every_s) + 1)
+            missed = max(0, floor((time.perf_counter() - due_s) / every_s) + 1)
             watched.late += missed
             due_s += missed * every_s
 

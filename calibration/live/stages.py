@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibration.live.knobs import Factors, Rows, Serving
 from calibration.live.recording import Stage
-from calibration.live.replay import replayed
+from calibration.live.replay import in_order, replayed
 from models import catalog
 from models.strategies import Strategy
 from sim.analysis import metrics
@@ -34,6 +34,9 @@ PROMPT_GROUPS = 3
 FLOOR = {"tpot_s": 0.03, "ttft_s": 0.05}
 """Least relative error of a mean: the model's own, assumed as small as it is on published runs."""
 
+ALONE = 0.3
+"""Relative error of a single request: assumed."""
+
 
 class Figure(NamedTuple):
     """A mean over some requests of a stage.
@@ -46,14 +49,27 @@ class Figure(NamedTuple):
         Places of the requests among those answered, in the order they were sent.
     value_s : float
         Measured [s].
-    error : float
-        Its relative standard error, model error included.
     """
 
     metric: str
     rows: NDArray[np.intp]
     value_s: float
-    error: float
+
+    def of(self, columns: Columns) -> float:
+        """The same mean of another table of these requests [s]."""
+        return float(metrics.LATENCIES[self.metric](columns)[self.rows].mean())
+
+    def error(self, measured: Columns, simulated: Columns) -> float:
+        """Relative standard error of the mean, model error included.
+
+        What makes one request longer than another, as its prompt, is in the simulation as well: the
+        error comes from the ratios, request by request.
+        """
+        latency = metrics.LATENCIES[self.metric]
+        ratios = np.log(latency(measured)[self.rows] / latency(simulated)[self.rows])
+        n = ratios.size
+        spread = float(ratios.std(ddof=1)) / n**0.5 if n > 1 else ALONE
+        return float(np.hypot(spread, FLOOR[self.metric]))
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,8 @@ class Case:
     Attributes
     ----------
     stage : Stage
+    columns : Columns
+        Its answered requests, in the order they were sent.
     figures : tuple of Figure
     deployment : Deployment
     strategy : Strategy
@@ -71,6 +89,7 @@ class Case:
     """
 
     stage: Stage
+    columns: Columns
     figures: tuple[Figure, ...]
     deployment: Deployment
     strategy: Strategy
@@ -81,23 +100,12 @@ class Case:
     def of(
         cls, scenario: Scenario, strategy: Strategy, stage: Stage, run: RunTable, folder: Path
     ) -> Case:
-        """A stage as it is simulated; see ``replayed``."""
-        replay = replayed(scenario, stage, run, folder)
-        kept = metrics.select(run.columns, metrics.finished(run.columns))
-        order = np.lexsort((kept["id"], kept["arrival_s"]))
+        """A stage as it is simulated, its acceptance as recorded; see ``replayed``."""
+        replay = replayed(scenario, stage, run, folder, repeat=True)
+        sent = in_order(metrics.select(run.columns, metrics.finished(run.columns)))
         requests = generate(replay.workload, replay.run.seed, 0)
-        figures = figures_of(metrics.select(kept, order))
-        return cls(stage, figures, build(replay), strategy, requests, replay.run.seed)
-
-    def measured(self) -> Floats:
-        """Its figures [s]."""
-        return np.array([figure.value_s for figure in self.figures])
-
-    def predicted(self, serving: Serving, factors: Factors) -> Floats:
-        """The same figures as the simulator has them with moved constants [s]."""
-        columns = self.simulated(serving, factors)
-        values = {name: metrics.LATENCIES[name](columns) for name in FLOOR}
-        return np.array([np.nanmean(values[one.metric][one.rows]) for one in self.figures])
+        own = replay.strategies[scenario.strategies.index(strategy)]
+        return cls(stage, sent, figures_of(sent), build(replay), own, requests, replay.run.seed)
 
     def simulated(self, serving: Serving, factors: Factors) -> Columns:
         """The request table of the stage as it is simulated."""
@@ -122,18 +130,11 @@ def figures_of(columns: Columns) -> tuple[Figure, ...]:
         Requests that were answered, in the order they were sent.
     """
     tpot, ttft = metrics.tpot_s(columns), metrics.ttft_s(columns)
-    several = np.flatnonzero(~np.isnan(tpot))
+    several = np.flatnonzero(tpot > 0)
     by_length = np.argsort(columns["prompt_tokens"], kind="stable")
     groups = [np.sort(part) for part in np.array_split(by_length, PROMPT_GROUPS) if part.size]
-    found = [_figure("tpot_s", several, tpot)] if several.size else []
-    return (*found, *(_figure("ttft_s", rows, ttft) for rows in groups))
-
-
-def _figure(metric: str, rows: NDArray[np.intp], values: Floats) -> Figure:
-    own = values[rows]
-    mean = float(own.mean())
-    spread = float(own.std(ddof=1)) / (mean * own.size**0.5) if own.size > 1 else 1.0
-    return Figure(metric, rows, mean, float(np.hypot(spread, FLOOR[metric])))
+    found = [Figure("tpot_s", several, float(tpot[several].mean()))] if several.size else []
+    return (*found, *(Figure("ttft_s", rows, float(ttft[rows].mean())) for rows in groups))
 
 
 def serving_of(scenario: Scenario, deployment: Deployment) -> Serving:
@@ -164,14 +165,21 @@ def _rows(scenario: Scenario, deployment: Deployment) -> Rows | None:
 
 def measured(cases: Sequence[Case]) -> Floats:
     """Figures of all stages, one after another [s]."""
-    return np.concatenate([case.measured() for case in cases])
+    return np.array([figure.value_s for case in cases for figure in case.figures])
 
 
-def errors(cases: Sequence[Case]) -> Floats:
-    """Their relative standard errors."""
-    return np.array([figure.error for case in cases for figure in case.figures])
+class Simulated(NamedTuple):
+    """The same figures from the simulator [s], and the relative errors of those measured."""
+
+    values_s: Floats
+    errors: Floats
 
 
-def predicted(cases: Sequence[Case], serving: Serving, factors: Factors) -> Floats:
-    """The same figures from the simulator [s]."""
-    return np.concatenate([case.predicted(serving, factors) for case in cases])
+def simulated(cases: Sequence[Case], serving: Serving, factors: Factors) -> Simulated:
+    """Simulate all stages with moved constants."""
+    values, errors = [], []
+    for case in cases:
+        columns = case.simulated(serving, factors)
+        values += [figure.of(columns) for figure in case.figures]
+        errors += [figure.error(case.columns, columns) for figure in case.figures]
+    return Simulated(np.array(values), np.array(errors))

@@ -17,8 +17,8 @@ from typing import Any
 
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields, checked, documents
-from calibration.live.imports.requests import Load, Request, Steps, ended, gaps, public, utc
-from calibration.live.imports.speculation import steps_of
+from calibration.live.imports.requests import Load, Request, ended, gaps, left_out, public, utc
+from calibration.live.per_request import KEY, Speculated, speculated
 from sim.histogram import LogHistogram
 from sim.tables import Status
 
@@ -63,8 +63,7 @@ def read(path: Path, lines: Sequence[Fields]) -> list[Load]:
         about = line.inside("metadata")
         phases.setdefault(about.text("phase_name") or "profiling", []).append(line)
     summary = _summary(path)
-    left = len(lines) - len(kept)
-    notes = (f"{left} requests of the warm-up were left out",) if left else ()
+    notes = left_out(len(lines) - len(kept), "of the warm-up")
     return [_stage(path, name, rows, summary, notes) for name, rows in phases.items()]
 
 
@@ -86,11 +85,11 @@ def _stage(
     # Whole nanoseconds since 1970 are more than a float holds.
     begin = min(line.inside("metadata").count("request_start_ns") for line in lines)
     itl = LogHistogram()
-    read_lines = [_request(line, begin, itl) for line in lines]
+    requests = tuple(_request(line, begin, itl) for line in lines)
     config = summary.inside("input_config")
     mode, point = _set_by(config, name)
     when = utc(begin / 1e9)
-    said = {note for _, note in read_lines if note}
+    said = set()
     if any(line.inside("metadata").count("turn_index") for line in lines):
         said.add("turns of a conversation count as requests of their own")
     if summary.data.get("is_complete") is False or summary.data.get("was_cancelled"):
@@ -103,7 +102,7 @@ def _stage(
         "aiperf",
         mode,
         point,
-        tuple(request for request, _ in read_lines),
+        requests,
         model=str(models[0]),
         base_url=public(str(urls[0]) or endpoint.text("url")),
         api=_api(endpoint.text("type")),
@@ -114,7 +113,7 @@ def _stage(
     )
 
 
-def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> tuple[Request, str]:
+def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> Request:
     about, metrics, error = (line.inside(key) for key in ("metadata", "metrics", "error"))
     sent = (about.count("request_start_ns") - begin_ns) / 1e9
     issued = about.data.get("credit_issued_ns")
@@ -126,14 +125,13 @@ def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> tuple[Request, s
         message = error.text("message", "type") or "cancelled"
         status = Status.UNFINISHED if given_up else ended(f"{error.text('type')} {message}", code)
         bad = Request(sent, prompt, output, due_s=due, status=status, cached_tokens=cached)
-        return bad._replace(http_status=code, message=message), ""
-    steps, note = _steps(line, output)
+        return bad._replace(http_status=code, message=message)
     ttft = _seconds(metrics, *TTFT)
     chunks = metrics.inside("inter_chunk_latency")
     values = chunks.items("value") if chunks.data else []
     gaps(itl, [checked(value, chunks, "value") / _per_s(chunks) for value in values])
     done = _seconds(metrics, "request_latency")
-    request = Request(
+    return Request(
         sent,
         prompt,
         output,
@@ -141,13 +139,26 @@ def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> tuple[Request, s
         MISSING if done is None else sent + done,
         due_s=due,
         cached_tokens=cached,
-        steps=steps,
+        speculation=_speculated(line, prompt, output),
     )
-    return request, note
 
 
-def _steps(line: Fields, output_tokens: int) -> tuple[Steps, str]:
-    return steps_of(line.inside("spec_decode_acceptance"), output_tokens)
+def _speculated(line: Fields, prompt: int, output: int) -> Speculated | None:
+    """What the server told of its speculation; AIPerf keeps the histogram without its zeros."""
+    said = line.inside("spec_decode_acceptance")
+    counts = {int(j): said.inside("acceptance_histogram").count(j) for j in _histogram(said)}
+    dense = [counts.get(j, 0) for j in range(max(counts, default=-1) + 1)]
+    if not said.data:
+        return None
+    return speculated({KEY: {**said.data, "acceptance_histogram": dense}}, prompt, output)
+
+
+def _histogram(said: Fields) -> list[str]:
+    names = [str(name) for name in said.inside("acceptance_histogram").data]
+    wrong = next((name for name in names if not name.isdecimal() or len(name) > 4), None)
+    if wrong is not None:
+        raise said.error("acceptance_histogram", f"must count accepted tokens, got '{wrong}'")
+    return names
 
 
 def _seconds(metrics: Fields, *names: str) -> float | None:
@@ -177,8 +188,9 @@ def _set_by(config: Fields, phase: str) -> tuple[Mode | None, dict[str, Any]]:
         return "trace", {"rate_scale": 1.0}
     if rate is not None and (not kind or kind in RATED):
         return "open_loop", {"rate_per_s": rate}
-    if users and kind in ("", "concurrency"):
-        return "closed_loop", {"concurrency": users}
+    if kind == "concurrency" or (users and not kind):
+        # Its default of one user is not written.
+        return "closed_loop", {"concurrency": users or 1}
     return None, {}
 
 

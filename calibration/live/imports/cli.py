@@ -51,8 +51,8 @@ def import_results(
 
     The folder is as ``speccast observe`` leaves one: fit it, or compare a prediction with it.
     """
+    from calibration.live import observe_report
     from calibration.live.imports import command
-    from calibration.live.imports.report import import_report
     from sim.output import to_json
 
     if rate is not None and not 0 < rate < float("inf"):
@@ -65,8 +65,9 @@ def import_results(
     given = command.Given(format, strategy, label, model, machine, mode, point)
     imported = command.read_results(results, given)
     written = command.write(imported, folder)
+    said = command.document(imported)
     if as_json:
-        write_text(to_json(command.as_json(imported)))
+        write_text(to_json(said))
     else:
-        write_text(import_report(imported, *screen(width)))
+        write_text(observe_report.report(said, *screen(width)))
     print(f"wrote {', '.join(str(path) for path in written)}", file=sys.stderr)

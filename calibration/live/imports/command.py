@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from calibration.live import recording
+from calibration.live import observe_report, recording
 from calibration.live.imports import formats
 from calibration.live.imports.choices import Format, Mode
 from calibration.live.imports.requests import (
@@ -22,15 +20,13 @@ from calibration.live.imports.requests import (
     problem,
 )
 from calibration.live.imports.served import strategy_of
-from calibration.live.imports.speculation import acceptance_rows
+from calibration.live.journal import FILE as JOURNAL
+from calibration.live.per_request import Speculated, acceptance_columns
 from calibration.live.recording import Stage
 from models.strict_yaml import InputError
 from sim.analysis.metrics import histogram_summary
 from sim.staging import foreign, obstacle
-from sim.tables import ACCEPTANCE, STATUS_NAMES, RunTable, Status
-
-JOURNAL = "journal.jsonl"
-"""What only a recording of ``observe`` has."""
+from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 
 
 class Given(NamedTuple):
@@ -51,7 +47,7 @@ class Imported(NamedTuple):
     about: dict[str, Any]
     stages: tuple[Stage, ...]
     runs: tuple[RunTable, ...]
-    acceptance: pa.Table | None
+    acceptance: Columns | None
     errors: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
 
@@ -85,38 +81,29 @@ def read_results(results: Sequence[Path], given: Given) -> Imported:
         If a file cannot be read or does not say enough, or the files do not belong together.
     """
     loads = [load for path in results for load in formats.read(path, given.format)]
-    loads = [_told(load, given) for load in loads]
+    # What a sweep did not say of a stage that is left out does not matter.
+    asked = [load for load in loads if load.mode in (None, given.mode or load.mode)]
+    loads = [_told(load, given) for load in asked or loads]
     mode = _mode(loads, given.mode)
     loads = [load for load in loads if load.mode == mode]
     label, block = strategy_of(loads, given.strategy, given.label)
-    model = _same(loads, "model", given.model, "--model")
-    stages, runs, errors, steps = [], [], [], []
+    about = _about(loads, given, _day(results[0])) | {"mode": mode, "strategies": {label: block}}
+    stages, runs, errors = [], [], []
+    told: list[tuple[int, str, Speculated]] = []
     first = 0
     for load, repeat in _repeats(loads):
         requests, start_s = in_order(load, mode)
         run = RunTable(load.point, label, repeat, columns(requests, mode, start_s))
         stage = _stage(load, run, requests, mode)
         errors += [_error(stage, i, each) for i, each in enumerate(requests) if _failed(each)]
-        steps += acceptance_rows(requests, first, label)
+        told += _told_steps(requests, first)
         first += len(requests)
         stages.append(stage)
         runs.append(run)
-    dates = [load.date for load in loads if load.date] or [_day(results[0])]
-    about = {
-        "made_by": "import",
-        "date": min(dates),
-        "target": model,
-        "machine": given.machine,
-        "base_url": next((load.base_url for load in loads if load.base_url), ""),
-        "api": next((load.api for load in loads if load.api != "unknown"), "unknown"),
-        "mode": mode,
-        "server": {"engine": "unknown", "version": None, "info": {}},
-        "strategies": {label: block},
-        "options": {"tool": loads[0].tool, "files": [_source(load) for load in _files(loads)]},
-    }
-    table = pa.Table.from_pylist(steps, ACCEPTANCE) if steps else None
-    notes = tuple(dict.fromkeys(f"{load.path}: {note}" for load in loads for note in load.notes))
-    return Imported(about, tuple(stages), tuple(runs), table, tuple(errors), notes)
+    acceptance, lost = acceptance_columns(label, told)
+    notes = dict.fromkeys(f"{load.path}: {note}" for load in loads for note in load.notes)
+    every = (*notes, *filter(None, [lost]))
+    return Imported(about, tuple(stages), tuple(runs), acceptance, tuple(errors), every)
 
 
 def write(imported: Imported, folder: Path) -> list[Path]:
@@ -125,13 +112,10 @@ def write(imported: Imported, folder: Path) -> list[Path]:
     return recording.write(folder, about, stages, runs, acceptance=acceptance, errors=errors)
 
 
-def as_json(imported: Imported) -> dict[str, Any]:
-    """What ``--json`` prints: what was imported, without the rows."""
-    stages = [
-        {**stage._asdict(), "requests": len(run.columns["id"])}
-        for stage, run in zip(imported.stages, imported.runs, strict=True)
-    ]
-    return {**imported.about, "stages": stages, "notes": list(imported.notes)}
+def document(imported: Imported) -> dict[str, Any]:
+    """What it measured, as ``observe`` has it, and what was left out of it."""
+    said = observe_report.document(imported.about, imported.stages, imported.runs)
+    return said | {"notes": list(imported.notes)}
 
 
 def _told(load: Load, given: Given) -> Load:
@@ -155,20 +139,33 @@ def _mode(loads: Sequence[Load], wanted: Mode | None) -> Mode:
             raise InputError(loads[0].path, None, "--mode", f"holds no {wanted} stage, got {said}")
         return wanted
     if len(counts) > 1:
-        message = f"hold stages of several kinds ({said}): choose one with --mode"
-        raise InputError("results", None, "", message)
+        message = f"they hold stages of several kinds ({said}): choose one with --mode"
+        raise InputError("results", None, "mode", message)
     return loads[0].mode or "closed_loop"
 
 
-def _same(loads: Sequence[Load], name: str, given: str | None, option: str) -> str:
-    """What all loads say of themselves, or the command line says of them."""
-    if given:
-        return given
-    said = dict.fromkeys(str(getattr(load, name)) for load in loads if getattr(load, name))
-    if len(said) != 1:
-        what = f"name several ({', '.join(said)})" if said else "do not say it"
-        raise InputError("results", None, name, f"{what}: give {option}")
-    return next(iter(said))
+def _about(loads: Sequence[Load], given: Given, day: str) -> dict[str, Any]:
+    """What ``run.json`` says of the results."""
+    files = {load.path: load for load in loads}.values()
+    return {
+        "made_by": "import",
+        "date": min([load.date for load in loads if load.date] or [day]),
+        "target": _model(loads, given.model),
+        "machine": given.machine,
+        "base_url": next((load.base_url for load in loads if load.base_url), ""),
+        "api": next((load.api for load in loads if load.api != "unknown"), "unknown"),
+        "server": {"engine": "unknown", "version": None, "info": {}},
+        "options": {"tool": loads[0].tool, "files": [_source(load) for load in files]},
+    }
+
+
+def _model(loads: Sequence[Load], given: str | None) -> str:
+    """The model of all loads, or the one the command line says."""
+    said = dict.fromkeys(load.model for load in loads if load.model)
+    if given is None and len(said) != 1:
+        what = f"they name several ({', '.join(said)})" if said else "they do not name it"
+        raise InputError("results", None, "model", f"{what}: give --model")
+    return given or next(iter(said))
 
 
 def _repeats(loads: Sequence[Load]) -> list[tuple[Load, int]]:
@@ -184,6 +181,15 @@ def _repeats(loads: Sequence[Load]) -> list[tuple[Load, int]]:
         there.add(repeat)
         found.append((load, repeat))
     return found
+
+
+def _told_steps(requests: Sequence[Request], first: int) -> list[tuple[int, str, Speculated]]:
+    """What was told of speculation; requests are numbered through all stages."""
+    return [
+        (number, one.domain, one.speculation)
+        for number, one in enumerate(requests, first)
+        if one.speculation is not None
+    ]
 
 
 def _stage(load: Load, run: RunTable, requests: Sequence[Request], mode: Mode) -> Stage:
@@ -213,10 +219,6 @@ def _error(stage: Stage, number: int, request: Request) -> dict[str, Any]:
     values = (stage.name, stage.replication, number, STATUS_NAMES[request.status])
     more = (request.http_status, problem(request))
     return dict(zip(recording.ERROR_COLUMNS, (*values, *more), strict=True))
-
-
-def _files(loads: Sequence[Load]) -> list[Load]:
-    return list({load.path: load for load in loads}.values())
 
 
 def _source(load: Load) -> dict[str, str]:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields
-from calibration.live.imports.requests import Load, Request, ended, public, utc
-from calibration.live.imports.speculation import steps_of
+from calibration.live.imports.requests import Load, Request, ended, left_out, public, utc
+from calibration.live.per_request import speculated
 from sim.tables import Status
 
 FINISHED = ("successful", "completed")
@@ -63,16 +63,12 @@ def _stage(report: Fields, benchmark: Fields) -> Load:
         needs = "write it as JSON and keep every request"
         raise benchmark.error("requests", f"is empty, and a summary cannot be imported: {needs}")
     _refuse_sample(benchmark, len(requests))
-    inside = _measured(benchmark, [request for request, _ in requests])
+    inside = _measured(benchmark, requests)
     mode, point = _set_by(benchmark)
     backend = benchmark.inside("config").inside("backend")
     top = report.inside("config", "args").inside("backend")
     sent = min((request.sent_s for request in inside), default=math.nan)
     started = "" if math.isnan(sent) else utc(sent)
-    notes = sorted({note for _, note in requests if note})
-    outside = len(requests) - len(inside)
-    if outside:
-        notes.append(f"{outside} requests of warm-up and cool-down were left out")
     return Load(
         report.path,
         "guidellm",
@@ -84,11 +80,11 @@ def _stage(report: Fields, benchmark: Fields) -> Load:
         api=_api(backend.text("request_format") or top.text("request_format")),
         date=started[:10],
         started=started,
-        notes=tuple(notes),
+        notes=left_out(len(requests) - len(inside), "of warm-up and cool-down"),
     )
 
 
-def _requests(lists: Fields) -> Iterator[tuple[Request, str]]:
+def _requests(lists: Fields) -> Iterator[Request]:
     names = {Status.FINISHED: FINISHED, Status.FAILED: FAILED, Status.UNFINISHED: UNFINISHED}
     for status, keys in names.items():
         key = next((key for key in keys if lists.data.get(key) is not None), keys[0])
@@ -96,7 +92,7 @@ def _requests(lists: Fields) -> Iterator[tuple[Request, str]]:
             yield _request(one, status)
 
 
-def _request(one: Fields, status: Status) -> tuple[Request, str]:
+def _request(one: Fields, status: Status) -> Request:
     info = one.inside("info", "scheduler_info")
     times = info.inside("timings")
 
@@ -108,23 +104,24 @@ def _request(one: Fields, status: Status) -> tuple[Request, str]:
     said = one.maybe("time_to_first_token_ms")
     if first is None and sent is not None and said:
         first = sent + said / 1000
-    output = one.count("output_tokens") or one.inside("output_metrics").count("text_tokens")
-    steps, note = steps_of(one.inside("response_metrics").inside("speculative_decoding"), output)
+    prompt, output = (
+        one.count(f"{name}_tokens") or one.inside(f"{part}_metrics").count("text_tokens")
+        for name, part in (("prompt", "input"), ("output", "output"))
+    )
     message = info.text("error") or one.text("error")
     done = status == Status.FINISHED
-    request = Request(
+    return Request(
         MISSING if sent is None else sent,
-        one.count("prompt_tokens") or one.inside("input_metrics").count("text_tokens"),
+        prompt,
         output,
         first if done and first is not None else MISSING,
         last if done and last is not None else MISSING,
         due_s=times.maybe("targeted_start"),
         status=ended(message) if status == Status.FAILED else status,
         cached_tokens=one.count("cached_tokens"),
-        steps=steps,
+        speculation=speculated(one.data.get("response_metrics"), prompt, output) if done else None,
         message=message,
     )
-    return request, note
 
 
 def _refuse_sample(benchmark: Fields, kept: int) -> None:

@@ -12,12 +12,11 @@ import numpy as np
 
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING
+from calibration.live.per_request import Speculated
+from calibration.live.tables import LATE_S
 from models.strict_yaml import InputError, one_line
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status
-
-LATE_S = 0.05
-"""A request sent this long after it was due counts as late [s] (assumed: a scheduler's delay)."""
 
 ROUNDING_S = 1e-5
 """By so much may times disagree that tools round or take from two clocks [s] (assumed)."""
@@ -26,18 +25,6 @@ REFUSED = (429, 503)
 """HTTP: too many requests, and service unavailable."""
 
 _REFUSALS = ("too many requests", "service unavailable")
-
-
-class Steps(NamedTuple):
-    """Decode steps of a request, as its server told them.
-
-    ``each`` holds (drafted, accepted) a step, empty where only the totals are known.
-    """
-
-    n_steps: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    each: tuple[tuple[int, int], ...] = ()
 
 
 class Request(NamedTuple):
@@ -51,7 +38,7 @@ class Request(NamedTuple):
     due_s: float | None = None
     status: Status = Status.FINISHED
     cached_tokens: int = 0
-    steps: Steps = Steps()
+    speculation: Speculated | None = None
     domain: str = "text"
     http_status: int | None = None
     message: str = ""
@@ -100,7 +87,7 @@ class Load(NamedTuple):
     def speculates(self) -> bool:
         """Whether the server told that it drafts."""
         drafts = self.counters.get("spec_drafts", 0) > 0
-        return drafts or any(request.steps.drafted for request in self.requests)
+        return drafts or any(one.speculation and one.speculation.drafted for one in self.requests)
 
 
 def ended(message: str, http_status: int | None = None) -> Status:
@@ -189,8 +176,9 @@ def columns(requests: Sequence[Request], mode: Mode, start_s: float) -> Columns:
     }
     for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
         table[name] = np.array([getattr(request, name) for request in requests])
+    told = [request.speculation for request in requests]
     for name in ("n_steps", "drafted", "accepted"):
-        table[name] = np.array([getattr(request.steps, name) for request in requests])
+        table[name] = np.array([getattr(one, name) if one else 0 for one in told])
     return table
 
 
@@ -208,11 +196,18 @@ def problem(request: Request) -> str:
 
 def public(url: str) -> str:
     """A URL without credentials, query and fragment."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    parts = urlsplit(url if "://" in url else f"//{url}")
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "", "")).removeprefix("//")
 
 
 def utc(seconds: float) -> str:
     """ISO time of so many seconds since 1970."""
     when = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
     return when.isoformat(timespec="seconds")
+
+
+def left_out(count: int, of: str) -> tuple[str, ...]:
+    """The note of requests that are not in the table; none where all are."""
+    what = "1 request was" if count == 1 else f"{count} requests were"
+    return (f"{what} left out: {of}",) if count else ()

@@ -1,17 +1,14 @@
-"""What the server ran, as the command line says it, and whether the results bear it out."""
+"""What the server ran, as the command line states it, where the results bear it out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from calibration.live.imports.requests import Load
-from models.strategies import fixed_types
-from models.strict_yaml import InputError, load_yaml, one_line
+from calibration.live.stated import stated_strategy
+from models.strict_yaml import InputError
 
-PLAIN = "{kind: autoregressive}"
 OPTION = "--strategy"
 
 
@@ -23,33 +20,20 @@ def strategy_of(
     Parameters
     ----------
     loads : sequence of Load
-    given : str or None
-        Its YAML block; None: autoregressive.
-    label : str or None
-        What to call it; by default as its block, or its kind.
+    given, label : str or None
+        As in ``stated_strategy``.
 
     Raises
     ------
     InputError
-        If the block is no strategy, or the server drafted and no block says how.
+        If the block is no strategy, or none that drafts although the server did.
     """
     drafting = next((load for load in loads if load.speculates), None)
     if drafting is not None and given is None:
         needs = f"the server drafted: give {OPTION} with what it ran, as '{{kind: ngram, k: 4}}'"
         raise InputError(drafting.path, None, "", needs)
-    data = load_yaml(given or PLAIN, OPTION).data
-    kind = data.get("kind") if isinstance(data, dict) else None
-    if kind not in fixed_types():
-        got = f"got '{one_line(str(kind))}'"
-        raise InputError(OPTION, None, "kind", f"must be one of {', '.join(fixed_types())}, {got}")
-    try:
-        strategy = fixed_types()[str(kind)].model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(OPTION, None, where, one_line(first["msg"])) from None
-    if drafting is not None and not strategy.drafted:
-        message = f"is {kind}, but the server drafted ({drafting.path})"
-        raise InputError(OPTION, None, "kind", message)
-    block = {key: value for key, value in data.items() if key not in ("acceptance", "label")}
-    return label or strategy.label or str(kind), block
+    name, block = stated_strategy(given, label)
+    if drafting is not None and block["kind"] == "autoregressive":
+        message = f"is autoregressive, but the server drafted ({drafting.path})"
+        raise InputError("", None, OPTION, message)
+    return name, block

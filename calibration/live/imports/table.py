@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, read_text
-from calibration.live.imports.requests import Load, Request, Steps
+from calibration.live.imports.requests import Load, Request
+from calibration.live.per_request import Speculated
 from models.strict_yaml import InputError, show
 from sim.tables import STATUS_NAMES, Status
 
@@ -138,7 +139,7 @@ def _check(path: str, header: list[str]) -> None:
     missing += [] if present & {"ttft", "first_token"} else ["ttft_s"]
     missing += [] if present & {"e2e", "finish"} else ["e2e_s"]
     if missing:
-        raise InputError(path, 1, missing[0], "is missing: a table of requests needs this column")
+        raise InputError(path, 1, missing[0], "is missing: neither JSON nor a table of requests")
 
 
 def _point(row: _Line) -> tuple[str, Any] | None:
@@ -150,7 +151,10 @@ def _point(row: _Line) -> tuple[str, Any] | None:
         row = row._replace(cells={key: text})
     for name in POINTS:
         if name in row.cells:
-            return name, row.count(name) if name == "concurrency" else row.value(name)
+            value = row.count(name) if name == "concurrency" else row.value(name)
+            if not value:
+                raise row.error(name, f"must be positive, got {show(row.cells[name])}")
+            return name, value
     return None
 
 
@@ -163,7 +167,7 @@ def _request(row: _Line) -> Request:
     word = row.cells.get("status", "finished")
     if word not in STATUS_NAMES:
         raise row.error("status", f"must be one of {', '.join(STATUS_NAMES)}, got {show(word)}")
-    steps = Steps(row.count("n_steps"), row.count("drafted"), row.count("accepted"))
+    told = Speculated(row.count("n_steps"), row.count("drafted"), row.count("accepted"))
     return Request(
         sent,
         row.count("prompt_tokens"),
@@ -173,7 +177,7 @@ def _request(row: _Line) -> Request:
         due,
         Status(STATUS_NAMES.index(word)),
         row.count("cached_tokens"),
-        steps,
+        told if told.n_steps else None,
         row.cells.get("domain", "text"),
         row.count("http_status") or None,
         row.cells.get("message", ""),
