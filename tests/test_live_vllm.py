@@ -129,6 +129,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_same_command_goes_on(observed, tmp_pa
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         wait_for_rows(out / "journal.jsonl", 2)
         process.send_signal(signal.SIGINT)
