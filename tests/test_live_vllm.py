@@ -53,6 +53,8 @@ def observed(request, prompts, tmp_path_factory):
 
 
 def test_every_request_has_its_row_and_its_times(observed):
+    server = observed.seen.about["server"]
+    assert (server["engine"], server["version"]) == ("vllm", "0.32.0")
     assert [stage.point for stage in observed.seen.stages] == [
         {"concurrency": users} for users in CONCURRENCY
     ]

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from calibration.kernels.device import machine as machines
 from live import observing, servers
 
 OUT = servers.ROOT / "tests" / "measured" / "live"
@@ -37,7 +38,7 @@ def main() -> None:
     runs.mkdir(parents=True, exist_ok=True)
     texts = observing.write_prompts(runs / "prompts.jsonl", PER_DOMAIN)
     options: list[object] = ["--concurrency", asked.concurrency, "--tokens", asked.tokens]
-    options += ["--prompts", texts, "--yes"]
+    options += ["--prompts", texts, "--machine", machines.find("cpu").name, "--yes"]
     if asked.requests:
         options += ["--requests", asked.requests]
     with all_up(asked.served) as urls:
