@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from calibration.kernels.device import machine as machines
 from live import observing, servers
 
@@ -71,15 +73,26 @@ def all_up(served: Path) -> Iterator[dict[str, str]]:
 
 
 def keep(run: Path, out: Path) -> None:
-    """The tables of a run, and what the server said of itself before and after it."""
+    """The tables of a run, and what the server said of itself in the end."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     for name in KEPT:
         if (run / name).exists():
             shutil.copy(run / name, out / name)
-    texts = sorted((run / "metrics").glob("*.txt"), key=lambda one: one.stat().st_mtime)
-    for name, text in zip(("before.txt", "after.txt"), (texts[0], texts[-1]), strict=True):
-        (out / name).write_text(of_vllm(text.read_text("utf-8")), "utf-8")
+    for table in out.glob("*.parquet"):
+        compact(table)
+    last = max((run / "metrics").glob("*.after.txt"), key=lambda one: one.stat().st_mtime)
+    (out / "metrics.txt").write_text(of_vllm(last.read_text("utf-8")), "utf-8")
+
+
+def compact(table: Path) -> None:
+    """The same row groups without statistics, which take more room than a few rows."""
+    rows = pq.ParquetFile(table)
+    groups = [rows.read_row_group(place) for place in range(rows.num_row_groups)]
+    how = {"compression": "zstd", "write_statistics": False, "use_dictionary": False}
+    with pq.ParquetWriter(table, rows.schema_arrow, **how) as out:
+        for group in groups:
+            out.write_table(group)
 
 
 def of_vllm(text: str) -> str:
