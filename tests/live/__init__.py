@@ -1,0 +1,1 @@
+"""Real servers of SmolLM2-135M on one CPU core, for tests and recordings."""

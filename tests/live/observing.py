@@ -1,0 +1,61 @@
+"""`speccast observe` against a real server, in a process of its own beside the server's core."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from calibration.decoding.prompts import DOMAINS, prompts
+from live.servers import KINDS, NAME, ROOT
+
+LADDER = "1,2,4,8"
+
+
+def server_core() -> int:
+    """Core of the server's worker thread; `make SERVER_CORE=N`."""
+    return int(os.environ.get("SERVER_CORE", "0"))
+
+
+def client_core() -> int:
+    """Core of the client; `make CLIENT_CORE=N`."""
+    return int(os.environ.get("CLIENT_CORE", "1"))
+
+
+def command(*arguments: object) -> list[str]:
+    """Command line of speccast, on the core of the client."""
+    python = ["taskset", "-c", str(client_core()), sys.executable, "-m", "sim"]
+    return [*python, *map(str, arguments)]
+
+
+def settings() -> dict[str, str]:
+    """Environment of the command line: this tree, whatever is installed."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def speccast(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        command(*arguments), cwd=ROOT, env=settings(), capture_output=True, text=True, check=False
+    )
+
+
+def observed(kind: str, base_url: str, out: Path, *options: object) -> list[object]:
+    """Arguments of `observe` for one kind of vLLM server."""
+    asked: list[object] = ["observe", "--base-url", base_url, "--model", NAME, "--out", out]
+    asked += ["--strategy", KINDS[kind].block, "--label", kind, "--seed", 1, "--quiet"]
+    return [*asked, "--api", "completions", *options]
+
+
+def write_prompts(path: Path, per_domain: int) -> Path:
+    """Prompts no part was trained on, domain by domain in turns."""
+    texts = {domain: prompts(domain, "test", per_domain) for domain in DOMAINS}
+    rows = [
+        json.dumps({"text": texts[domain][place], "domain": domain})
+        for place in range(per_domain)
+        for domain in DOMAINS
+    ]
+    path.write_text("\n".join(rows) + "\n", "utf-8")
+    return path
