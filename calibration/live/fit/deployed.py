@@ -7,11 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from calibration.acceptance import command as acceptance
 from calibration.acceptance import runs as recorded
+from calibration.acceptance.trace import Trace
 from calibration.live.recording import STEPS_TABLE, Observation
+from calibration.live.replay import STREAM
+from calibration.live.replay import domain as domain_of
 from calibration.live.server.by_position import acceptance_by_position
 from models import catalog
 from models.acceptance_file import AcceptanceFile
@@ -79,8 +84,14 @@ class Deployed:
         share = round(needed / deployment.accelerator.memory_bytes, 4)
         return replace(self, gpu_memory_utilization=share) if 0 < share <= 1 else self
 
-    def scenario(self, strategies: Sequence[Mapping[str, Any]]) -> Scenario:
+    def scenario(self, strategies: Sequence[Mapping[str, Any]], text: str = "general") -> Scenario:
         """A scenario of it, to be given the workload of a stage.
+
+        Parameters
+        ----------
+        strategies : sequence of mapping
+        text : str
+            Domain of its requests: acceptance may be known of some only.
 
         Raises
         ------
@@ -89,7 +100,10 @@ class Deployed:
         """
         data = {
             **self.document(),
-            "workload": {"arrivals": {"kind": "closed_loop", "users": 1}},
+            "workload": {
+                "arrivals": {"kind": "closed_loop", "users": 1},
+                "streams": [{"name": STREAM, "domain": text}],
+            },
             "strategies": [dict(one) for one in strategies],
             "run": {"baseline": False, "band": False},
         }
@@ -183,6 +197,7 @@ def accepted(
         label = observation.label
         given = f"{label}={yaml.safe_dump(dict(block), default_flow_style=True, width=10**6)}"
         runs = recorded.read(observation.folder / STEPS_TABLE, [given])
+        runs = runs._replace(traces=_pooled(observation, place.with_suffix(".parquet")))
         fitted = acceptance.fit(runs, False, lambda *_: None)
         acceptance.write(fitted.file, place)
         return Accepted({"file": name, "entry": label}, fitted.file)
@@ -198,6 +213,16 @@ def accepted(
     if block["kind"] == LOOKUP:
         rates = {"match_rate": round(_match_rate(counters), 4)} | rates
     return Accepted(rates, None, told.error)
+
+
+def _pooled(observation: Observation, path: Path) -> dict[str, dict[str, Trace]]:
+    """Its steps as of one kind of text: a replayed stage is one stream, of whatever was sent."""
+    steps = pq.read_table(observation.folder / STEPS_TABLE)
+    text = domain_of(observation.runs[0].columns)
+    place = steps.schema.get_field_index("domain")
+    names = pa.array([text] * len(steps), steps.schema.field(place).type)
+    pq.write_table(steps.set_column(place, steps.schema.field(place), names), path)
+    return recorded.read_traces(path)
 
 
 def summed(observation: Observation) -> dict[str, float]:
