@@ -1,0 +1,57 @@
+"""A recording of several kinds of text: its acceptance is fitted to all of them together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from live_recordings import about, by_hand
+
+from calibration.live import recording
+from calibration.live.fit.deployed import Deployed, accepted
+from calibration.live.recording import Observation, Stage
+from calibration.live.replay import domain
+from sim.tables import RunTable
+
+MEDUSA = {"kind": "medusa", "heads": 2}
+REQUESTS, STEPS = 12, 50
+ACCEPTED = {"code": 0, "prose": 2}
+
+
+def recorded(folder: Path) -> Observation:
+    """Drafts of code always fail at once, those of prose never."""
+    texts = np.array([text for text in ACCEPTED for _ in range(REQUESTS // 2)], dtype=object)
+    steps = np.repeat(np.arange(REQUESTS), STEPS)
+    table = {
+        "strategy": np.full(len(steps), "medusa", dtype=object),
+        "request": steps,
+        "step": np.tile(np.arange(STEPS), REQUESTS),
+        "domain": texts[steps],
+        "context": 100 + np.tile(np.arange(STEPS), REQUESTS),
+        "drafted": np.full(len(steps), 2),
+        "accepted": np.array([ACCEPTED[text] for text in texts[steps]]),
+        "ranks": np.full(len(steps), "", dtype=object),
+    }
+    stage = Stage({"concurrency": 1}, 0, "medusa")
+    run = RunTable(stage.point, "medusa", 0, by_hand(REQUESTS) | {"domain": texts})
+    recording.write(folder, about({"medusa": MEDUSA}), [stage], [run], acceptance=table)
+    return recording.read(folder)
+
+
+def test_its_acceptance_is_that_of_all_its_texts(tmp_path):
+    seen = recorded(tmp_path / "runs")
+    told = accepted(seen, MEDUSA, tmp_path / "acceptance.yaml", "acceptance.yaml")
+    assert told.file is not None
+    (name,) = told.file.entries["medusa"].acceptance.by_domain
+    assert name == domain(seen.runs[0].columns)
+    (rates,) = told.file.entries["medusa"].acceptance.by_domain.values()
+    assert 0.3 < rates.alpha_by_pos[0] < 0.7
+
+
+def test_a_server_that_tells_steps_is_described_with_them(tmp_path):
+    seen = recorded(tmp_path / "runs")
+    file = tmp_path / "acceptance.yaml"
+    block = MEDUSA | {"acceptance": accepted(seen, MEDUSA, file, str(file)).block}
+    deployed = Deployed("h100_sxm", "llama-3.1-8b", engine="vllm_0.32")
+    (own,) = deployed.scenario([block], domain(seen.runs[0].columns)).strategies
+    assert own.kind == "medusa"
