@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from calibration.decoding.prompts import DOMAINS, prompts
 from live.servers import KINDS, NAME, ROOT
 
 LADDER = "1,2,4,8"
+SHORT = 120
+"""Characters of a short prompt."""
 
 
 def server_core() -> int:
@@ -50,12 +53,25 @@ def observed(kind: str, base_url: str, out: Path, *options: object) -> list[obje
 
 
 def write_prompts(path: Path, per_domain: int) -> Path:
-    """Prompts no part was trained on, domain by domain in turns."""
+    """Prompts no part was trained on, domain by domain in turns; long ones beside short ones.
+
+    Of the prompts of a domain one in four is cut short and one is three in one: what a prompt costs
+    is told by prompts of several lengths.
+    """
     texts = {domain: prompts(domain, "test", per_domain) for domain in DOMAINS}
     rows = [
-        json.dumps({"text": texts[domain][place], "domain": domain})
+        json.dumps({"text": _sized(texts[domain], place), "domain": domain})
         for place in range(per_domain)
         for domain in DOMAINS
     ]
     path.write_text("\n".join(rows) + "\n", "utf-8")
     return path
+
+
+def _sized(texts: Sequence[str], place: int) -> str:
+    text = texts[place]
+    if place % 4 == 1:
+        return text[:SHORT]
+    if place % 4 == 3:
+        return "\n\n".join(texts[(place + step) % len(texts)] for step in (1, 2, 0))
+    return text
