@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--concurrency", default=observing.LADDER)
     parser.add_argument("--tokens", type=int, default=TOKENS)
+    parser.add_argument("--first-port", type=int, default=FIRST_PORT)
     parser.add_argument("--requests", type=int, help="a stage; default: observe's")
     asked = parser.parse_args()
     runs = asked.served / "runs"
@@ -43,7 +44,7 @@ def main() -> None:
     options += ["--prompts", texts, "--machine", machines.find("cpu").name, "--yes"]
     if asked.requests:
         options += ["--requests", asked.requests]
-    with all_up(asked.served) as urls:
+    with all_up(asked.served, asked.first_port) as urls:
         for repeats in range(1, asked.repeats + 1):
             for kind, url in urls.items():
                 print(f"{kind}: repeat {repeats} of {asked.repeats}", flush=True)
@@ -59,13 +60,13 @@ def main() -> None:
 
 
 @contextmanager
-def all_up(served: Path) -> Iterator[dict[str, str]]:
+def all_up(served: Path, first_port: int) -> Iterator[dict[str, str]]:
     """Every kind of server; one port each, the same ones when the recording goes on."""
     with ExitStack() as stack:
         urls = {}
         for place, kind in enumerate(servers.KINDS):
             log = served / f"{kind}.log"
-            core, port = observing.server_core(), FIRST_PORT + place
+            core, port = observing.server_core(), first_port + place
             process = stack.enter_context(servers.vllm(kind, served, log, core, port))
             urls[kind] = process.base_url
             print(f"{kind}: {process.base_url}", flush=True)

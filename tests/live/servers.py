@@ -157,7 +157,13 @@ def transformers(folder: Path, log: Path) -> Iterator[Process]:
 def running(
     command: Sequence[str], settings: Mapping[str, str], port: int, log: Path
 ) -> Iterator[Process]:
-    """Run a server until the block ends; whatever it started ends with it."""
+    """Run a server until the block ends; whatever it started ends with it.
+
+    Another server on that port would be taken for it: refused.
+    """
+    with socket.socket() as one:
+        if one.connect_ex(("127.0.0.1", port)) == 0:
+            raise RuntimeError(f"port {port} is taken: another server answers there")
     with log.open("wb") as out:
         process = subprocess.Popen(
             command,
