@@ -26,7 +26,7 @@ ON_LIVE     := SPECCAST_LIVE=$(LIVE) SERVER_CORE=$(SERVER_CORE) CLIENT_CORE=$(CL
 RECORD    := tests/measured/decoding
 CALIBRATE := $(EXTRAS_BIN)/python -m sim calibrate
 
-.PHONY: demo test test-extras test-live check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page live-record audit adaptive-page planning-page notebooks clean
+.PHONY: demo test test-extras test-live check lint browser screenshots bench profiles kernels-page validation cpu-record decoding-record decoding-page live-record live-page audit adaptive-page planning-page notebooks clean
 
 demo: $(VENV)/.installed  ## which strategy for Llama-3.1-70B on H100 at this load?
 	$(BIN)/speccast run examples/llama70b_strategies.yaml
@@ -78,6 +78,9 @@ decoding-page: $(VENV)/.installed  ## tables and pictures of docs/decoding.md, f
 
 live-record: $(SERVED)/.made $(LIVE)/.installed  ## observe plain, ngram and medusa servers, for tests/measured
 	$(ON_LIVE) PYTHONPATH=.:tests $(EXTRAS_BIN)/python -m live.record $(SERVED)
+
+live-page: $(VENV)/.installed  ## tables and pictures of docs/live.md, from that record
+	PYTHONPATH=. $(BIN)/python tests/live_page.py
 
 audit: $(VENV)/.installed  ## docs/audit.md and its pictures: published claims against the model
 	PYTHONPATH=. $(BIN)/python tests/audit_page.py

@@ -48,7 +48,7 @@ def speccast(*arguments: object) -> subprocess.CompletedProcess[str]:
 def observed(kind: str, base_url: str, out: Path, *options: object) -> list[object]:
     """Arguments of `observe` for one kind of vLLM server."""
     asked: list[object] = ["observe", "--base-url", base_url, "--model", NAME, "--out", out]
-    asked += ["--strategy", KINDS[kind].block, "--label", kind, "--seed", 1, "--quiet"]
+    asked += ["--strategy", KINDS[kind].block, "--label", kind, "--seed", 2, "--quiet"]
     return [*asked, "--api", "completions", *options]
 
 
