@@ -20,7 +20,6 @@ from calibration.live.fit.estimate import Fit, fit
 from calibration.live.fit.knobs import Serving
 from calibration.live.fit.stages import Case, serving_of
 from calibration.live.recording import Observation, Stage
-from calibration.live.replay import domain
 from models.schema import ModelError
 from models.strict_yaml import InputError, show
 from sim.analysis.metrics import finished
@@ -151,7 +150,8 @@ def _cases(
     loads: Sequence[float],
     folder: Path,
 ) -> list[Case]:
-    scenario = deployed.scenario([block], domain(one.runs[0].columns))
+    texts = sorted({str(text) for run in one.runs for text in run.columns["domain"]})
+    scenario = deployed.scenario([block], texts)
     return [
         Case.of(scenario, scenario.strategies[0], stage, run, folder)
         for stage, run in zip(one.stages, one.runs, strict=True)
