@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calibration.live.observe.load import Sent
-from calibration.live.observe.prompts import Prompt
 from calibration.live.observe.schedule import Planned
 from calibration.live.server.per_request import Speculated, speculated
 from sim.analysis.metrics import QUANTILES
@@ -40,7 +39,7 @@ class Row(NamedTuple):
     late_s : float
         How much later than due it was sent.
     gaps : tuple of float
-        Between its chunks with text.
+        Between its chunks with tokens.
     http_status : int or None
     message : str
         What went wrong.
@@ -65,12 +64,12 @@ class Row(NamedTuple):
     metrics: Mapping[str, Any] | None = None
 
 
-def row_of(sent: Sent, zero_s: float, prompt: Prompt, tokens: int, planned: Planned) -> Row:
-    """The row of a request; ``tokens`` is what it asked for."""
-    outcome = sent.outcome
+def row_of(sent: Sent, zero_s: float, planned: Planned) -> Row:
+    """The row of a request."""
+    outcome, tokens, domain = sent.outcome, sent.ready.max_tokens, sent.ready.prompt.domain
     if outcome is None:
         return Row(
-            *(sent.number, prompt.domain, int(Status.UNFINISHED), _rounded(sent.arrival_s)),
+            *(sent.number, domain, int(Status.UNFINISHED), _rounded(sent.arrival_s)),
             output_tokens=tokens,
             message=STOPPED,
         )
@@ -85,7 +84,7 @@ def row_of(sent: Sent, zero_s: float, prompt: Prompt, tokens: int, planned: Plan
     late_s = outcome.sent_s - zero_s - sent.arrival_s if planned.due_s is not None else 0.0
     return Row(
         sent.number,
-        prompt.domain,
+        domain,
         int(status),
         _rounded(sent.arrival_s),
         None if first_s is None else _rounded(first_s - zero_s),
