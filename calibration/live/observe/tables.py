@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from calibration.live import recording
+from calibration.live.address import public
 from calibration.live.observe import rows
 from calibration.live.observe.journal import FILE, Journal, Key, Measured
-from calibration.live.observe.options import Options, public
+from calibration.live.observe.options import Options
 from calibration.live.observe.rows import Row
 from calibration.live.observe.schedule import Planned, stages
 from calibration.live.recording import Stage
+from calibration.live.rows import LATE_S
 from calibration.live.server.per_request import Speculated, acceptance_columns
 from sim.manifest import speccast_version
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 
-LATE_S = 0.02
-"""A request sent more than this after its time is late; assumed, two ticks of a busy client."""
 FILES = (
     *(recording.ABOUT, recording.TABLE, recording.STAGES, recording.STEPS_TABLE),
     *(recording.SAMPLES, recording.ERRORS, FILE),
