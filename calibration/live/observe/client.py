@@ -14,13 +14,13 @@ import httpx
 from calibration.live.observe.answer import Answer, AnswerError, Usage, said
 from calibration.live.observe.prompts import Prompt
 from calibration.live.observe.sse import EventReader
-from calibration.live.rows import REJECTIONS
 from models.strict_yaml import one_line
 from sim.tables import Status
 
 Api = Literal["chat", "completions"]
 
 PATHS: Mapping[Api, str] = {"chat": "/chat/completions", "completions": "/completions"}
+REJECTIONS = (429, 503)
 RETRY_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 """Before the first retry, doubled for each further one, up to the longest; assumed."""
 KEEP_ALIVE_S = 4.0

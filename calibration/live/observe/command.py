@@ -12,10 +12,9 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from calibration.live.address import plain
 from calibration.live.observe import prompts as texts
 from calibration.live.observe.client import Api, Asking
-from calibration.live.observe.options import Options
+from calibration.live.observe.options import Options, plain
 from calibration.live.observe.schedule import Asked
 from calibration.live.observe.stated import stated_strategy
 from calibration.live.server.scrape import metrics_urls

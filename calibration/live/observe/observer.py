@@ -10,13 +10,12 @@ from types import FrameType
 import httpx
 
 from calibration.live import recording
-from calibration.live.address import plain, public
 from calibration.live.observe import tables
 from calibration.live.observe.client import Client, Outcome
 from calibration.live.observe.journal import FILE, Journal
 from calibration.live.observe.lag import Lag
 from calibration.live.observe.load import Loader, Part, Send, Sent, until_stopped
-from calibration.live.observe.options import Options
+from calibration.live.observe.options import Options, plain, public
 from calibration.live.observe.prompts import Prompt, first_line
 from calibration.live.observe.rows import Row, row_of
 from calibration.live.observe.schedule import Planned, stages

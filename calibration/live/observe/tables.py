@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from calibration.live import recording
-from calibration.live.address import public
 from calibration.live.observe import rows
 from calibration.live.observe.journal import FILE, Journal, Key, Measured
-from calibration.live.observe.options import Options
+from calibration.live.observe.options import Options, public
 from calibration.live.observe.rows import Row
 from calibration.live.observe.schedule import Planned, stages
 from calibration.live.recording import Stage
