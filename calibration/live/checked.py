@@ -68,6 +68,9 @@ def about(path: Path, version: int) -> dict[str, Any]:
     if not isinstance(block, dict) or not isinstance(block.get("kind"), str):
         key = f"strategies.{label}"
         raise InputError(str(path), None, key, "must be a mapping with the kind of the strategy")
+    notes = said.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InputError(str(path), None, "notes", "must be a list of texts")
     return said
 
 
