@@ -212,7 +212,7 @@ def accepted(
     rates: dict[str, Any] = {"alpha_by_pos": [round(one, 4) for one in told.alpha]}
     if block["kind"] == LOOKUP:
         rates = {"match_rate": round(_match_rate(counters), 4)} | rates
-    return Accepted(rates, None, told.error)
+    return Accepted(rates, None, told.se)
 
 
 def _pooled(observation: Observation, path: Path) -> dict[str, dict[str, Trace]]:

@@ -7,19 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibration.live import rows as shared
 from calibration.live.observe.load import Sent
 from calibration.live.observe.schedule import Planned
 from calibration.live.server.per_request import Speculated, speculated
-from sim.analysis.metrics import QUANTILES
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status
 
 NO_USAGE = "sent no usage: tokens are not counted"
 STOPPED = "was in flight when the observation was stopped"
-STREAM = "live"
-SPECULATION = ("n_steps", "drafted", "accepted")
-NOT_TOLD = ("replica", "preemptions", "discarded_tokens")
-"""Columns of the request table that no server says: 0."""
 
 
 class Row(NamedTuple):
@@ -122,30 +118,14 @@ def columns(rows: Sequence[Row], told: Sequence[Speculated | None]) -> Columns:
     told : sequence of Speculated or None
         Of each row.
     """
-    ids = np.array([row.id for row in rows], dtype=np.int64)
-    counts = {
-        name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens", "attempts")
-    }
-    times = {
-        name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
-        for name in ("arrival_s", "first_token_s", "finish_s")
-    }
-    return {
-        "id": ids,
-        "session": ids,
-        "stream": np.full(len(rows), STREAM, dtype=object),
+    known: Columns = {
+        "id": np.array([row.id for row in rows], dtype=np.int64),
         "domain": np.array([row.domain for row in rows], dtype=object),
         "status": np.array([row.status for row in rows], dtype=np.int8),
-        "schedule_s": np.full(len(rows), np.nan),
-        **times,
-        **counts,
-        **{
-            name: np.array([0 if one is None else getattr(one, name) for one in told], np.int64)
-            for name in SPECULATION
-        },
-        **{name: np.zeros(len(rows), dtype=np.int64) for name in NOT_TOLD},
+        **shared.taken(rows, ("arrival_s", "first_token_s", "finish_s"), np.float64),
+        **shared.taken(rows, (*shared.COUNTS, "attempts"), np.int64),
     }
+    return shared.columns(known, told)
 
 
 def histogram(rows: Sequence[Row]) -> LogHistogram:
@@ -160,6 +140,4 @@ def histogram(rows: Sequence[Row]) -> LogHistogram:
 
 def itl(rows: Sequence[Row]) -> dict[str, float | int | None]:
     """Count, mean and quantiles of the gaps between chunks [s]."""
-    gaps = histogram(rows)
-    quantiles = {name: gaps.quantile(q) for name, q in QUANTILES.items()}
-    return {"count": gaps.count, "mean": gaps.mean(), **quantiles}
+    return shared.itl(histogram(rows))

@@ -15,12 +15,11 @@ from calibration.live.observe.remarks import contradicted, remarks
 from calibration.live.observe.rows import Row
 from calibration.live.observe.schedule import Planned, stages
 from calibration.live.recording import Stage
+from calibration.live.rows import LATE_S
 from calibration.live.server.per_request import Speculated, acceptance_columns
 from sim.manifest import speccast_version
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 
-LATE_S = 0.02
-"""A request sent more than this after its time is late; assumed, two ticks of a busy client."""
 FILES = (
     *(recording.ABOUT, recording.TABLE, recording.STAGES, recording.STEPS_TABLE),
     *(recording.SAMPLES, recording.ERRORS, FILE),
