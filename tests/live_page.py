@@ -97,8 +97,8 @@ def sums(found: Found) -> Lines:
     sure = [one for one in every if one.significant]
     right = sum(one.right for one in sure)
     yield (
-        f"Side of 1 of the speedup: {right} of {len(sure)} right where the repeats pass a sign test "
-        f"({len(every)} points in all)."
+        f"Side of 1 of the speedup: {right} of {len(sure)} right where the repeats pass a sign "
+        f"test ({len(every)} points in all)."
     )
 
 
@@ -142,17 +142,18 @@ def gains(found: Found) -> Lines:
 def acceptance() -> Lines:
     """Acceptance by position, from the counters of the servers."""
     from calibration.live.fit.deployed import summed
-    from calibration.live.server.by_position import acceptance_by_position, tau
+    from calibration.live.server.by_position import acceptance_by_position
+    from calibration.live.server.emitted import tau
 
     rows = []
     for kind in KINDS[1:]:
         counters = summed(observed(kind))
         told = acceptance_by_position(counters)
         assert told is not None
-        rates = [f"{a:.3f} ± {e:.3f}" for a, e in zip(told.alpha, told.error, strict=True)]
-        rows.append([kind, f"{told.tried[0]:,}", *rates, f"{tau(counters):.2f}"])
+        rates = [f"{a:.3f} ± {e:.3f}" for a, e in zip(told.alpha, told.se, strict=True)]
+        rows.append([kind, f"{told.tried[0]:,}", *rates, f"{tau(counters, kind=kind):.2f}"])
     positions = [f"position {place}" for place in range(1, 5)]
-    yield from table(("server", "drafts", *positions, "tau of steps with a draft"), rows)
+    yield from table(("server", "drafts", *positions, "tau"), rows)
 
 
 def _pair(row: Compared, name: str) -> str:

@@ -27,9 +27,12 @@ class LiveServer:
         gap_s: float = 0.001,
         metrics: bool = False,
         told: Mapping[str, Any] | None = None,
+        counted: Callable[[LiveServer], str] = lambda server: "",
     ) -> None:
         self.behave, self.gap_s, self.metrics, self.told = behave, gap_s, metrics, told
+        self.counted = counted
         self.seen: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, dict[str, str]]] = []
         self.headers: list[dict[str, str]] = []
         self.busy = self.most_busy = self.tokens = 0
         self.broken_off = 0
@@ -90,8 +93,10 @@ class LiveServer:
     ) -> bool:
         """Whether the connection may be used again."""
         if not body:
-            found = self.metrics and path == "/metrics"
+            self.asked.append((path, headers))
+            found = self.metrics and path.partition("?")[0] == "/metrics"
             text = f"vllm:generation_tokens_total {self.tokens}\nvllm:num_requests_running 1\n"
+            text += self.counted(self)
             await _plain(writer, 200 if found else 404, text if found else "{}")
             return True
         number = len(self.seen)
@@ -139,7 +144,8 @@ class Streams:
     """The bytes of one answer, piece by piece."""
 
     def __init__(self, server: LiveServer, body: Mapping[str, Any]) -> None:
-        self.server, self.body, self.tokens = server, body, int(body["max_tokens"])
+        self.server, self.body = server, body
+        self.tokens = int(body.get("max_tokens", body.get("max_completion_tokens")))
         self.chat = "messages" in body
 
     async def of(self, fault: str) -> AsyncIterator[bytes]:
@@ -162,14 +168,14 @@ class Streams:
     def _events(self, fault: str) -> Iterator[str]:
         if self.chat:
             yield self._event({"role": "assistant", "content": ""})
-        for index in range(0 if fault == "silent" else self.tokens):
+        for index in range(0 if fault in ("silent", "unseen") else self.tokens):
             if fault == "cut" and index == 2:
                 return
             if fault == "garbage" and index == 2:
                 yield "{this is no JSON"
             if fault == "error" and index == 2:
                 yield json.dumps({"error": {"message": "out of memory", "code": 500}})
-            yield self._event({"content": "wörd "})
+            yield self._event({"content": "" if fault == "special" else "wörd "})
         if fault == "no end":
             return
         yield self._event({}, "length")
@@ -183,8 +189,10 @@ class Streams:
 
     def _usage(self, fault: str) -> dict[str, Any]:
         counted: Any = {"too few": 1, "too many": 10_000, "half": 2.5, "negative": -1, "silent": 1}
-        return {
-            "prompt_tokens": 7,
+        counted |= {"none": 0, "huge": 10**20}
+        reasoned = {"completion_tokens_details": {"reasoning_tokens": 3}}
+        return (reasoned if fault == "reasoned" else {}) | {
+            "prompt_tokens": 0 if fault == "no prompt" else 7,
             "completion_tokens": counted.get(fault, self.tokens),
             "prompt_tokens_details": {"cached_tokens": 9} if fault == "cached" else None,
         }

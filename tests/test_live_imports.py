@@ -11,7 +11,7 @@ import pytest
 from imported_results import DATA, NGRAM, changed, imported
 
 from calibration.live import recording
-from calibration.live.imports.requests import public
+from calibration.live.address import public
 from models.strict_yaml import InputError
 from sim.analysis import metrics
 from sim.tables import Status, read_parquet
@@ -141,6 +141,9 @@ def test_the_folder_is_read_back_and_fits_acceptance(speccast, tmp_path: Path) -
     seen = recording.read(out)
     assert (seen.label, seen.block) == ("lookup", {"kind": "ngram", "k": 4})
     assert seen.about["options"]["files"][0]["file"] == "profile_export.jsonl"
+    assert seen.about["notes"][0] == (
+        "profile_export.jsonl: 1 request was left out: of the warm-up"
+    )
     assert seen.runs[0].columns["point"].tolist() == ["concurrency=2"] * 5
     assert read_parquet(out / "acceptance.parquet")["request"].tolist() == [1, 1]
     fit = tmp_path / "acceptance.yaml"
@@ -182,6 +185,14 @@ def test_a_folder_stands_for_the_file_its_tool_left(tmp_path: Path) -> None:
         imported(tmp_path)
     with pytest.raises(InputError, match="is no result of vllm but of guidellm"):
         imported(tmp_path / "other.json", format="vllm")
+
+
+def test_a_file_where_a_folder_must_be_is_refused_early(speccast, tmp_path: Path) -> None:
+    (tmp_path / "metrics").touch()
+    status, _, err = speccast("calibrate", "import", DATA / "vllm_rate.json", "--out", tmp_path)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "--out: needs a folder" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics"]
 
 
 @pytest.mark.parametrize("there", ["summary.json", "requests.parquet"])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from calibration.live.server.exposition import Sample, parse
-from calibration.live.server.names import COUNTERS, ENGINES, GAUGES, known
+from calibration.live.server.names import COUNTERS, ENGINES, GAUGES, HISTOGRAMS, POSITIONS, known
 from calibration.live.server.readings import gist, increase, read, summarise
 from tests.live_texts import AFTER, BEFORE, LLAMA_CPP, REQUESTS, SGLANG, TRTLLM, vllm
 
@@ -118,13 +121,35 @@ def test_llama_cpp_and_tensorrt_llm_are_read() -> None:
 
 
 def test_every_given_name_is_known_once() -> None:
-    names = known()
-    assert all(name.startswith(tuple(ENGINES)) for name in names)
-    ranked = {(name.split(":")[0], k.neutral, k.rank, name) for name, k in names.items()}
-    assert len(ranked) == len(names)
-    assert {k.neutral for k in names.values() if k.kind == "gauge"} == {
-        neutral for gauges in GAUGES.values() for neutral in gauges
-    }
+    def given(table: dict) -> int:
+        return sum(len(names) for engine in table.values() for names in engine.values())
+
+    # A counter with and without _total, a histogram by sum and count: a name twice loses one.
+    counters = given(COUNTERS) + sum(map(len, POSITIONS.values())) + given(HISTOGRAMS) + 1
+    assert len(known()) == 2 * counters + given(GAUGES)
+
+
+def test_the_page_says_what_is_known_of_each_engine() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "live.md").read_text("utf-8")
+    lines = iter(page.splitlines())
+    heads = next(line for line in lines if line.startswith("| ours |")).strip("| ").split(" | ")
+    names = {"vLLM": "vllm", "SGLang": "sglang", "llama.cpp": "llama.cpp"}
+    engines = [(names | {"TensorRT-LLM": "tensorrt-llm"})[head] for head in heads[1:]]
+    next(lines)
+    said: dict[str, set[str]] = {engine: set() for engine in engines}
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        ours, *cells = line.strip("| ").split(" | ")
+        for engine, cell in zip(engines, cells, strict=True):
+            said[engine] |= set(re.findall(r"`(\w+)`", ours)) if cell != "no" else set()
+    found: dict[str, set[str]] = {engine: set() for engine in engines}
+    for name, one in known().items():
+        engine = next(e for prefix, e in ENGINES.items() if name.startswith(prefix))
+        bare = one.neutral + ("0" if one.label else "")
+        found[engine].add(bare.removesuffix("_sum").removesuffix("_count"))
+    found["sglang"].add("prefix_queries")
+    assert said == found
 
 
 def test_a_text_of_something_else_is_known_not_to_be_metrics_of_an_engine() -> None:

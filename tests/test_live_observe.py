@@ -103,7 +103,8 @@ def test_an_open_loop_counts_from_when_a_request_was_due(observe, tmp_path):
     assert run.columns["arrival_s"] == pytest.approx(due, abs=1e-6)
     assert server.most_busy > 2
     assert stage.point == {"rate_per_s": 100.0}
-    assert (kept(tmp_path).about["mode"], stage.late <= 20) == ("open_loop", True)
+    assert kept(tmp_path).about["mode"] == "open_loop"
+    assert stage.late < 10, "half a second of answers in a fifth of one of arrivals"
 
 
 def test_late_sends_are_counted_and_their_wait_is_part_of_the_latency(
@@ -334,6 +335,12 @@ def test_steps_of_requests_become_an_acceptance_table(observe, tmp_path):
         (["--strategy", "{kind: ngram, k: 0}"], "--strategy.k: "),
         (["--extra-body", "[1]"], "--extra-body: must be a JSON object"),
         (["--extra-body", '{"stream": false}'], "--extra-body: must not set 'stream'"),
+        (["--extra-body", '{"best_of": 2}'], "--extra-body: must not set 'best_of'"),
+        (["--extra-body", '{"max_completion_tokens": 2}'], "must not set 'max_completion_tokens'"),
+        (["--extra-body", '{"top_p": 1e999}'], "--extra-body: is not JSON"),
+        (["--temperature", "-1"], "--temperature: must be a number from 0, or none, got '-1'"),
+        (["--temperature", "nan"], "--temperature: must be a number from 0"),
+        (["--metrics-url", "here"], "--metrics-url: must be as in http://host:8000/metrics"),
         (["--api-key-env", "NO_SUCH_KEY"], "--api-key-env NO_SUCH_KEY: is not set"),
         (["--prompts", "none.txt"], "none.txt: --prompts: cannot be read"),
     ],
@@ -371,6 +378,23 @@ def test_another_folder_is_left_alone(observe, tmp_path):
     (tmp_path / "live/stages.json").write_text("{}")
     status, _, err = observe(server)
     assert status == 2 and "without its journal" in err
+    assert sorted(path.name for path in (tmp_path / "live").iterdir()) == [
+        "run.json",
+        "stages.json",
+    ]
+
+
+@pytest.mark.parametrize("name", ["requests.parquet", "errors.csv", "server.parquet", "metrics"])
+def test_no_file_of_somebody_else_is_replaced(observe, tmp_path, name):
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live" / name).write_text("mine")
+    # As a run leaves it that was killed before it had anything to say.
+    (tmp_path / "live/journal.jsonl").touch()
+    server = LiveServer()
+    server.port = 9
+    status, _, err = observe(server)
+    assert (status, "would replace" in err, len(err.splitlines())) == (2, True, 1)
+    assert (tmp_path / "live" / name).read_text() == "mine"
 
 
 def test_what_a_killed_run_left_is_written_even_if_the_next_one_measures_nothing(observe, tmp_path):

@@ -103,7 +103,6 @@ def test_stages_go_repeat_by_repeat_and_grow_with_their_users():
         ("concurrency=16", 1),
     ]
     assert [(one.requests, one.warm_up) for one in planned[:2]] == [(16, 1), (48, 16)]
-    schedule.check_size(planned, agreed=False)
 
 
 def test_poisson_times_scale_with_the_rate_and_differ_between_repeats():
@@ -113,6 +112,34 @@ def test_poisson_times_scale_with_the_rate_and_differ_between_repeats():
     assert slow == pytest.approx(4 * fast)
     assert slow[-1] / 2000 == pytest.approx(1, abs=0.1)
     assert (slow != again).all()
-    with pytest.raises(InputError, match="8016 requests, warm-up included"):
-        schedule.check_size(schedule.stages(asked), agreed=False)
-    schedule.check_size(schedule.stages(asked), agreed=True)
+    with pytest.raises(InputError, match="1001 requests, warm-up included"):
+        schedule.check_size(1001, agreed=False)
+    schedule.check_size(1001, agreed=True)
+    schedule.check_size(1000, agreed=False)
+
+
+def test_the_line_goes_before_a_content_of_parts():
+    text, picture = {"type": "text", "text": "u"}, {"type": "image_url", "image_url": {"url": "x"}}
+    marked = {"type": "text", "text": "[x]\n"}
+    for content, sent in (
+        ([text, picture], [{"type": "text", "text": "[x]\nu"}, picture]),
+        ([picture, text], [marked, picture, text]),
+    ):
+        prompt = Prompt("", ({"role": "user", "content": content},))
+        assert prompt.chat("[x]\n") == [{"role": "user", "content": sent}]
+        assert prompt.chat() == [{"role": "user", "content": content}], "as it was without a line"
+    none = Prompt("", ({"role": "assistant", "content": None}, {"role": "user", "content": "u"}))
+    assert [one["content"] for one in none.chat("[x]\n")] == [None, "[x]\nu"]
+
+
+def test_files_beyond_a_megabyte_are_read(tmp_path, monkeypatch):
+    lines = prompts.read(written(tmp_path, "a.txt", f"{'word ' * 50}\n" * 5000))
+    assert len(lines) == 5000
+    request = '{"timestamp": 0, "input_length": 100, "output_length": 7, "hash_ids": [1, 2, 3]}\n'
+    trace = prompts.read(written(tmp_path, "a.jsonl", "\n" + request * 15_000))
+    assert (tmp_path / "a.jsonl").stat().st_size > 1_000_000
+    assert (len(trace), trace.of(0).max_tokens) == (15_000, 7)
+    monkeypatch.setattr(prompts, "LARGEST", 1000)
+    assert len(prompts.read(tmp_path / "a.jsonl")) == 15_000, "a trace is not read whole"
+    with pytest.raises(InputError, match="larger than 1000 bytes, got 1255000"):
+        prompts.read(tmp_path / "a.txt")

@@ -123,12 +123,12 @@ def test_samples_before_the_load_began_are_dropped() -> None:
 
 
 def test_slow_scrapes_are_left_out_and_never_pile_up() -> None:
-    out = 0
+    out = most = 0
 
     async def answer(path: str) -> tuple[int, str]:
-        nonlocal out
+        nonlocal out, most
         out += 1
-        assert out == 1, "one scrape at a time"
+        most = max(most, out)
         await asyncio.sleep(0.05)
         out -= 1
         return 200, vllm(running=1.0)
@@ -138,6 +138,7 @@ def test_slow_scrapes_are_left_out_and_never_pile_up() -> None:
             began = time.perf_counter()
             await asyncio.sleep(0.3)
             due = (time.perf_counter() - began) / 0.02
+        assert most == 1, "one scrape at a time"
         assert len(watched.samples) + watched.late <= due + 1, "each is late once"
         assert 1 <= len(watched.samples) <= 6
         assert watched.late >= 4
@@ -160,7 +161,7 @@ def test_failed_scrapes_are_counted_and_do_not_end_the_stage() -> None:
                 await asyncio.sleep(0.002)
         assert watched.after == ""
         assert watched.counters == {}
-        assert watched.notes[0] == "the server's metrics went away"
+        assert watched.notes[0] == "no counters: the metrics after the stage could not be read"
 
     asyncio.run(main())
 
@@ -190,7 +191,60 @@ def test_a_stage_that_ends_by_an_exception_keeps_what_was_read() -> None:
                 raise KeyError
         assert watched.after == ""
         assert len(watched.samples) >= 2
-        assert watched.counters == {"generation_tokens": 10.0 * len(watched.samples)}
+        assert watched.counters == {}, "no sample stands for the end"
+        assert "after the stage" in watched.notes[0]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("when", ["before", "after", "before and after"])
+def test_without_both_ends_there_are_no_counters_and_a_note(when: str) -> None:
+    up, scrapes = True, 0
+
+    async def answer(path: str) -> tuple[int, str]:
+        nonlocal scrapes
+        scrapes += up
+        return (200, vllm(generation_tokens=10 * scrapes)) if up else (500, "no")
+
+    async def main() -> None:
+        nonlocal up
+        async with served(answer) as base, Scraper(metrics_urls(base)) as scraper:
+            up = "before" not in when
+            async with scraper.stage(0.01) as watched:
+                up, start = True, scrapes
+                while scrapes < start + 3:
+                    await asyncio.sleep(0.002)
+                up = "after" not in when
+        assert len(watched.samples) >= 2
+        assert watched.counters == {}
+        # On a busy machine samples may be late as well.
+        assert watched.notes[0] == f"no counters: the metrics {when} the stage could not be read"
+
+    asyncio.run(main())
+
+
+def test_lines_that_are_no_metrics_are_noted() -> None:
+    async def answer(path: str) -> tuple[int, str]:
+        return 200, vllm(generation_tokens=5) + "vllm:prompt_tokens_total oops\n"
+
+    async def main() -> None:
+        async with watching(answer, 1.0) as (watched, _):
+            pass
+        assert watched.counters == {"generation_tokens": 0.0}
+        assert watched.notes == ["lines of the metrics that hold no number were left out: 1"]
+
+    asyncio.run(main())
+
+
+def test_no_proxy_stands_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    async def main() -> None:
+        async with served(Counting()) as base, Scraper(metrics_urls(base)) as scraper:
+            assert scraper.url is not None, scraper.notes
 
     asyncio.run(main())
 

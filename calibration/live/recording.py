@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +15,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from models.strict_yaml import InputError, one_line, read_bytes
+from calibration.live import checked
+from models.strict_yaml import InputError
 from sim.interrupts import held
 from sim.output import to_json
-from sim.staging import staged
+from sim.staging import obstacle, staged
 from sim.table_schemas import COUNT, NUMBER, SECONDS, TEXT, field
 from sim.tables import (
     ACCEPTANCE,
@@ -130,6 +130,22 @@ class Observation(NamedTuple):
         return dict(self.about["strategies"][self.label])
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which an observation could not be written.
+
+    Raises
+    ------
+    InputError
+        That names what is in the way; key ``--out``.
+    """
+    found = obstacle(folder, (ABOUT, TABLE, STAGES, STEPS_TABLE, SAMPLES, ERRORS))
+    texts = folder / TEXTS
+    if found is None and (texts.exists() or texts.is_symlink()) and not texts.is_dir():
+        found = f"needs a folder '{texts}' for what the server says, a file is in its place"
+    if found is not None:
+        raise InputError(str(folder), None, "--out", found)
+
+
 def write(
     folder: Path,
     about: Mapping[str, Any],
@@ -221,20 +237,10 @@ def read(folder: Path) -> Observation:
     InputError
         If a file is missing or not what it should be.
     """
-    about, said = _json(folder / ABOUT), _json(folder / STAGES)
-    if about.get("kind") != "live" or about.get("version") != VERSION:
-        got = f"version {about.get('version')} of kind {about.get('kind')}"
-        message = f"is no observation that this speccast reads (version {VERSION}), got {got}"
-        raise InputError(str(folder / ABOUT), None, "version", message)
-    blocks = about.get("strategies")
-    if not isinstance(blocks, dict) or len(blocks) != 1:
-        raise InputError(str(folder / ABOUT), None, "strategies", "must name one strategy")
-    try:
-        stages = tuple(Stage(**one) for one in said["stages"])
-        points = [dict(stage.point) for stage in stages]
-    except (KeyError, TypeError, ValueError) as error:
-        message = f"is no list of stages: {one_line(str(error))}"
-        raise InputError(str(folder / STAGES), None, "stages", message) from None
+    about, said = checked.about(folder / ABOUT, VERSION), checked.mapping(folder / STAGES)
+    stages = checked.listed(folder / STAGES, "stages", Stage, said.get("stages"))
+    checked.points(folder / STAGES, [stage.point for stage in stages])
+    points = [dict(stage.point) for stage in stages]
     runs = _runs(folder / TABLE, stages, points)
     steps = folder / STEPS_TABLE
     return Observation(folder, about, stages, runs, _columns(steps) if steps.exists() else None)
@@ -249,7 +255,7 @@ def _runs(
                 raise InputError(str(path), None, "", "is no request table of this speccast")
             groups = [file.read_row_group(index) for index in range(file.num_row_groups)]
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from None
+        raise checked.unreadable(path, error) from None
     if len(groups) != len(stages):
         message = f"holds {len(groups)} stages, {STAGES} names {len(stages)}"
         raise InputError(str(path), None, "", message)
@@ -263,19 +269,4 @@ def _columns(path: Path) -> Columns:
     try:
         return to_columns(pq.read_table(path))
     except (OSError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from None
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(read_bytes(path))
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if not isinstance(data, dict):
-        raise InputError(str(path), None, "", "is no mapping")
-    return data
-
-
-def _unreadable(path: Path, error: Exception) -> InputError:
-    reason = getattr(error, "strerror", None) or one_line(str(error))
-    return InputError(str(path), None, "", f"cannot read: {reason}")
+        raise checked.unreadable(path, error) from None

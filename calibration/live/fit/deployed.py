@@ -12,7 +12,7 @@ import yaml
 from calibration.acceptance import command as acceptance
 from calibration.acceptance import runs as recorded
 from calibration.live.recording import STEPS_TABLE, Observation
-from calibration.live.server.by_position import acceptance_by_position
+from calibration.live.server.by_position import ByPosition, acceptance_by_position
 from models import catalog
 from models.acceptance_file import AcceptanceFile
 from models.schema import ModelError
@@ -166,13 +166,13 @@ class Accepted:
         For the strategy in a scenario; empty where nothing was told.
     file : AcceptanceFile or None
         Fit and recorded steps, where it told the steps of every request.
-    errors : tuple of float
-        Standard errors of acceptance by position, where only counters told it.
+    told : ByPosition or None
+        Acceptance by position, where only counters told it.
     """
 
     block: dict[str, Any]
     file: AcceptanceFile | None = None
-    errors: tuple[float, ...] = ()
+    told: ByPosition | None = None
 
 
 def accepted(
@@ -210,7 +210,7 @@ def accepted(
     rates: dict[str, Any] = {"alpha_by_pos": [round(one, 4) for one in told.alpha]}
     if block["kind"] == LOOKUP:
         rates = {"match_rate": _match_rate(counters, str(observation.folder))} | rates
-    return Accepted(rates, None, told.error)
+    return Accepted(rates, None, told)
 
 
 def summed(observation: Observation) -> dict[str, float]:

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from calibration.live.address import public
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields, checked, documents
-from calibration.live.imports.requests import Load, Request, ended, gaps, left_out, public, utc
+from calibration.live.imports.requests import Load, Request, ended, gaps, left_out, utc
 from calibration.live.server.per_request import KEY, Speculated, speculated
+from models.strict_yaml import InputError, one_line
 from sim.histogram import LogHistogram
 from sim.tables import Status
 
@@ -76,14 +78,17 @@ def _summary(path: Path) -> Fields:
     beside = path.with_name(path.name.removesuffix(".jsonl") + "_aiperf.json")
     if not beside.is_file():
         return Fields({}, str(path))
-    return Fields(documents(beside)[0][1], str(beside))
+    found = documents(beside)
+    if not found:
+        raise InputError(str(beside), None, "", "is empty")
+    return Fields(found[0][1], str(beside))
 
 
 def _stage(
     path: Path, name: str, lines: Sequence[Fields], summary: Fields, notes: tuple[str, ...]
 ) -> Load:
     # Whole nanoseconds since 1970 are more than a float holds.
-    begin = min(line.inside("metadata").count("request_start_ns") for line in lines)
+    begin = min(line.inside("metadata").needed("request_start_ns") for line in lines)
     itl = LogHistogram()
     requests = tuple(_request(line, begin, itl) for line in lines)
     config = summary.inside("input_config")
@@ -95,16 +100,15 @@ def _stage(
     if summary.data.get("is_complete") is False or summary.data.get("was_cancelled"):
         said.add("the run was cut short")
     endpoint = config.inside("endpoint")
-    urls, names = endpoint.data.get("urls") or [""], endpoint.data.get("model_names") or [""]
-    models = [item.text("name") for item in config.inside("models").each("items")] or names
+    models = [item.text("name") for item in config.inside("models").each("items")]
     return Load(
         str(path),
         "aiperf",
         mode,
         point,
         requests,
-        model=str(models[0]),
-        base_url=public(str(urls[0]) or endpoint.text("url")),
+        model=next(filter(None, models), "") or _first(endpoint, "model_names"),
+        base_url=public(_first(endpoint, "urls") or endpoint.text("url")),
         api=_api(endpoint.text("type")),
         date=when[:10],
         started=when,
@@ -115,7 +119,7 @@ def _stage(
 
 def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> Request:
     about, metrics, error = (line.inside(key) for key in ("metadata", "metrics", "error"))
-    sent = (about.count("request_start_ns") - begin_ns) / 1e9
+    sent = (about.needed("request_start_ns") - begin_ns) / 1e9
     issued = about.data.get("credit_issued_ns")
     due = None if issued is None else (about.count("credit_issued_ns") - begin_ns) / 1e9
     prompt, output, cached = (_tokens(metrics, names) for names in (PROMPT, OUTPUT, CACHED))
@@ -128,7 +132,7 @@ def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> Request:
         return bad._replace(http_status=code, message=message)
     ttft = _seconds(metrics, *TTFT)
     chunks = metrics.inside("inter_chunk_latency")
-    values = chunks.items("value") if chunks.data else []
+    values = chunks.listed("value")
     gaps(itl, [checked(value, chunks, "value") / _per_s(chunks) for value in values])
     done = _seconds(metrics, "request_latency")
     return Request(
@@ -141,6 +145,11 @@ def _request(line: Fields, begin_ns: int, itl: LogHistogram) -> Request:
         cached_tokens=cached,
         speculation=_speculated(line, prompt, output),
     )
+
+
+def _first(of: Fields, key: str) -> str:
+    """The first text of a list; empty without any."""
+    return next((one_line(one) for one in of.listed(key) if isinstance(one, str) and one), "")
 
 
 def _speculated(line: Fields, prompt: int, output: int) -> Speculated | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from calibration.live import recording
+from calibration.live import recording, rows
 from calibration.live.imports import formats
 from calibration.live.imports.choices import Format, Mode
 from calibration.live.imports.requests import (
@@ -25,9 +25,11 @@ from calibration.live.observe.journal import FILE as JOURNAL
 from calibration.live.recording import Stage
 from calibration.live.server.per_request import Speculated, acceptance_columns
 from models.strict_yaml import InputError
-from sim.analysis.metrics import histogram_summary
 from sim.staging import foreign, obstacle
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
+
+MOST_LOAD = 10**9
+"""Users, or requests a second: more is no load (assumed)."""
 
 
 class Given(NamedTuple):
@@ -43,14 +45,18 @@ class Given(NamedTuple):
 
 
 class Imported(NamedTuple):
-    """An observation not yet written; ``notes`` are for people."""
+    """An observation not yet written."""
 
     about: dict[str, Any]
     stages: tuple[Stage, ...]
     runs: tuple[RunTable, ...]
     acceptance: Columns | None
     errors: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out of it, or is not as it should be."""
+        return list(self.about["notes"])
 
 
 def check_out(out: str, results: Sequence[Path]) -> Path:
@@ -70,6 +76,7 @@ def check_out(out: str, results: Sequence[Path]) -> Path:
         found = "holds a recording of `speccast observe`; choose another folder"
     if found is not None:
         raise InputError(out, None, "--out", found)
+    recording.check_folder(folder)
     return folder
 
 
@@ -102,25 +109,33 @@ def read_results(results: Sequence[Path], given: Given) -> Imported:
         stages.append(stage)
         runs.append(run)
     acceptance, lost = acceptance_columns(label, told)
-    notes = dict.fromkeys(f"{load.path}: {note}" for load in loads for note in load.notes)
-    every = (*notes, *filter(None, [lost]))
-    return Imported(about, tuple(stages), tuple(runs), acceptance, tuple(errors), every)
+    about["notes"] = _notes(loads, lost)
+    return Imported(about, tuple(stages), tuple(runs), acceptance, tuple(errors))
 
 
 def write(imported: Imported, folder: Path) -> list[Path]:
     """Write it to a folder that ``check_out`` let pass; the files."""
-    about, stages, runs, acceptance, errors, _ = imported
+    about, stages, runs, acceptance, errors = imported
     return recording.write(folder, about, stages, runs, acceptance=acceptance, errors=errors)
 
 
 def document(imported: Imported) -> dict[str, Any]:
     """What it measured, as ``observe`` has it, and what was left out of it."""
-    said = observe_report.document(imported.about, imported.stages, imported.runs)
-    return said | {"notes": list(imported.notes)}
+    return observe_report.document(imported.about, imported.stages, imported.runs)
+
+
+def _notes(loads: Sequence[Load], more: str) -> list[str]:
+    """Every remark once, by the name of its file."""
+    named = (f"{Path(load.path).name}: {note}" for load in loads for note in load.notes)
+    return [*dict.fromkeys(named), *filter(None, [more])]
 
 
 def _told(load: Load, given: Given) -> Load:
     """A load with what the command line adds where the file is silent."""
+    for key, value in load.point.items():
+        if not 0 < value < MOST_LOAD:
+            message = f"must be positive and below {MOST_LOAD:.0e}, got {value}"
+            raise InputError(load.path, None, key, message)
     if load.point:
         return load
     if not given.point:
@@ -197,8 +212,6 @@ def _stage(load: Load, run: RunTable, requests: Sequence[Request], mode: Mode) -
     late, latest_s = lateness(requests, mode)
     ends = run.columns["finish_s"]
     known = ends[ends == ends]
-    itl = load.itl
-    gaps = {} if not itl else {"count": itl.count, **histogram_summary(itl)._asdict()}
     return Stage(
         load.point,
         run.replication,
@@ -207,7 +220,7 @@ def _stage(load: Load, run: RunTable, requests: Sequence[Request], mode: Mode) -
         float(max(known, default=0.0)),
         late,
         latest_s,
-        gaps,
+        {} if load.itl is None else rows.itl(load.itl),
         load.counters,
     )
 

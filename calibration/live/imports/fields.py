@@ -14,6 +14,10 @@ MISSING = math.nan
 """What a time that is not there is held as."""
 
 
+MOST = 9 * 10**18
+"""Numbers read are below it, as nanoseconds since 1970 are; a column of whole numbers holds it."""
+
+
 class Fields:
     """A mapping of a JSON document and where it stands there.
 
@@ -52,7 +56,7 @@ class Fields:
 
     def each(self, key: str) -> Iterator[Fields]:
         """The mappings of a list; none where there is no list."""
-        for index, one in enumerate(self.items(key) if self.data.get(key) is not None else ()):
+        for index, one in enumerate(self.listed(key)):
             where = ".".join(filter(None, (self.where, f"{key}[{index}]")))
             yield Fields(one, self.path, self.line, where)
 
@@ -62,6 +66,10 @@ class Fields:
         if not isinstance(found, list):
             raise self.error(key, f"must be a list, got {show(found)}")
         return found
+
+    def listed(self, key: str) -> Sequence[Any]:
+        """The list under ``key``; an empty one where there is nothing."""
+        return () if self.data.get(key) is None else self.items(key)
 
     def number(self, *keys: str) -> float:
         """The number under the first of ``keys`` that is there."""
@@ -84,6 +92,12 @@ class Fields:
                 return whole(value, self, key)
         return 0
 
+    def needed(self, key: str) -> int:
+        """The whole number under ``key``."""
+        if self.data.get(key) is None:
+            raise self.error(key, "is missing")
+        return self.count(key)
+
     def text(self, *keys: str) -> str:
         """The text under the first of ``keys`` that holds some, on one line; empty without any."""
         values = (self.data.get(key) for key in keys)
@@ -94,8 +108,11 @@ def checked(value: Any, of: Fields, key: str) -> float:
     """``value`` as a finite number that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise of.error(key, f"must be a number, got {show(value)}")
-    if not math.isfinite(value) or value < 0:
+    # Whole numbers of any length are compared before they are made floats, which end.
+    if not 0 <= value < math.inf:
         raise of.error(key, f"must be finite and not negative, got {show(value)}")
+    if value >= MOST:
+        raise of.error(key, f"must be below {MOST:.0e}, got {show(value)}")
     return float(value)
 
 
@@ -104,7 +121,8 @@ def whole(value: Any, of: Fields, key: str) -> int:
     number = checked(value, of, key)
     if number != int(number):
         raise of.error(key, f"must be a whole number, got {show(value)}")
-    return int(number)
+    # By way of a float, nanoseconds since 1970 would lose their last digits.
+    return int(value)
 
 
 def documents(path: Path) -> list[tuple[int | None, Any]]:
@@ -118,6 +136,8 @@ def documents(path: Path) -> list[tuple[int | None, Any]]:
     text = read_text(path)
     try:
         return [(None, json.loads(text))]
+    except RecursionError:
+        raise _too_deep(path) from None
     except ValueError as error:
         whole_file = error
     lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
@@ -125,12 +145,18 @@ def documents(path: Path) -> list[tuple[int | None, Any]]:
     for number, line in lines:
         try:
             found.append((number, json.loads(line)))
+        except RecursionError:
+            raise _too_deep(path, number) from None
         except ValueError as error:
             # A document over several lines fails at its first; its own message is the telling one.
             telling = error if found else whole_file
             at = number if found else getattr(whole_file, "lineno", number)
             raise InputError(str(path), at, "", f"is not JSON: {one_line(str(telling))}") from None
     return found
+
+
+def _too_deep(path: Path, line: int | None = None) -> InputError:
+    return InputError(str(path), line, "", "is nested too deeply to be read")
 
 
 def read_text(path: Path) -> str:

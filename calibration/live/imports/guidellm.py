@@ -15,9 +15,10 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from calibration.live.address import public
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields
-from calibration.live.imports.requests import Load, Request, ended, left_out, public, utc
+from calibration.live.imports.requests import Load, Request, ended, left_out, utc
 from calibration.live.server.per_request import speculated
 from sim.tables import Status
 

@@ -6,23 +6,19 @@ import datetime
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
+from calibration.live import rows
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING
-from calibration.live.observe.tables import LATE_S
-from calibration.live.server.per_request import Speculated
+from calibration.live.server.per_request import MOST, Speculated
 from models.strict_yaml import InputError, one_line
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status
 
 ROUNDING_S = 1e-5
 """By so much may times disagree that tools round or take from two clocks [s] (assumed)."""
-
-REFUSED = (429, 503)
-"""HTTP: too many requests, and service unavailable."""
 
 _REFUSALS = ("too many requests", "service unavailable")
 
@@ -93,7 +89,7 @@ class Load(NamedTuple):
 def ended(message: str, http_status: int | None = None) -> Status:
     """How a request ended that brought no answer, by its HTTP status or what was said of it."""
     said = message.lower()
-    if http_status in REFUSED or any(words in said for words in _REFUSALS):
+    if http_status in rows.REJECTIONS or any(words in said for words in _REFUSALS):
         return Status.REJECTED
     if http_status == 408 or "timeout" in said or "timed out" in said:
         return Status.TIMED_OUT
@@ -133,6 +129,13 @@ def _check(path: str, index: int, request: Request) -> None:
     where = f"request {index + 1}"
     if not math.isfinite(request.sent_s):
         raise InputError(path, None, where, "does not say when it was sent")
+    counts = {name: getattr(request, name) for name in rows.COUNTS}
+    if request.speculation is not None:
+        counts |= {name: getattr(request.speculation, name) for name in rows.SPECULATION}
+    for name, count in counts.items():
+        if count > MOST:
+            message = f"{name} must be at most {MOST}, got {count}"
+            raise InputError(path, None, where, message)
     if request.status != Status.FINISHED:
         return
     times = {"first token": request.first_token_s, "finish": request.finish_s}
@@ -150,7 +153,6 @@ def _check(path: str, index: int, request: Request) -> None:
 
 def columns(requests: Sequence[Request], mode: Mode, start_s: float) -> Columns:
     """The request table of a stage, its times from ``start_s`` on; rows in the order given."""
-    n = len(requests)
     arrival = np.array([due_s(request, mode) for request in requests]) - start_s
     sent = np.array([request.sent_s for request in requests]) - start_s
     finished = np.array([request.status == Status.FINISHED for request in requests])
@@ -159,33 +161,21 @@ def columns(requests: Sequence[Request], mode: Mode, start_s: float) -> Columns:
     # Rounded clocks must not put an answer before its question.
     first = np.where(finished, np.maximum(first, sent), first)
     finish = np.where(finished, np.maximum(finish, first), finish)
-    table: Columns = {
-        "id": np.arange(n),
-        "session": np.arange(n),
-        "stream": np.array(["live"] * n, dtype=object),
-        "domain": np.array([request.domain for request in requests], dtype=object),
-        "replica": np.zeros(n, dtype=np.int64),
-        "status": np.array([int(request.status) for request in requests], dtype=np.int8),
+    known: Columns = {
+        **rows.taken(requests, ("domain",), object),
+        **rows.taken(requests, ("status",), np.int8),
+        **rows.taken(requests, rows.COUNTS, np.int64),
         "arrival_s": arrival,
-        "schedule_s": np.full(n, np.nan),
         "first_token_s": first,
         "finish_s": finish,
-        "preemptions": np.zeros(n, dtype=np.int64),
-        "attempts": np.ones(n, dtype=np.int64),
-        "discarded_tokens": np.zeros(n, dtype=np.int64),
     }
-    for name in ("prompt_tokens", "cached_tokens", "output_tokens"):
-        table[name] = np.array([getattr(request, name) for request in requests])
-    told = [request.speculation for request in requests]
-    for name in ("n_steps", "drafted", "accepted"):
-        table[name] = np.array([getattr(one, name) if one else 0 for one in told])
-    return table
+    return rows.columns(known, [request.speculation for request in requests])
 
 
 def lateness(requests: Sequence[Request], mode: Mode) -> tuple[int, float]:
     """How many requests were sent late, and by how much the latest of them was [s]."""
     late = [request.sent_s - due_s(request, mode) for request in requests]
-    return sum(each > LATE_S for each in late), max(late, default=0.0)
+    return sum(each > rows.LATE_S for each in late), max(late, default=0.0)
 
 
 def problem(request: Request) -> str:
@@ -194,16 +184,12 @@ def problem(request: Request) -> str:
     return one_line(lines[-1].strip()) if lines else ""
 
 
-def public(url: str) -> str:
-    """A URL without credentials, query and fragment."""
-    parts = urlsplit(url if "://" in url else f"//{url}")
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit((parts.scheme, host, parts.path, "", "")).removeprefix("//")
-
-
 def utc(seconds: float) -> str:
-    """ISO time of so many seconds since 1970."""
-    when = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    """ISO time of so many seconds since 1970; empty where that is no date."""
+    try:
+        when = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    except (ValueError, OverflowError, OSError):
+        return ""
     return when.isoformat(timespec="seconds")
 
 

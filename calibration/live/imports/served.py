@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibration.live.imports.requests import Load
-from calibration.live.observe.stated import stated_strategy
+from calibration.live.stated import OPTION, contradiction, drafts_told, stated_strategy
 from models.strict_yaml import InputError
-
-OPTION = "--strategy"
 
 
 def strategy_of(
@@ -26,7 +24,8 @@ def strategy_of(
     Raises
     ------
     InputError
-        If the block is no strategy, or none that drafts although the server did.
+        If the block is no strategy, or not the one the server ran: none that drafts although the
+        server did, or another number of draft tokens.
     """
     drafting = next((load for load in loads if load.speculates), None)
     if drafting is not None and given is None:
@@ -36,4 +35,9 @@ def strategy_of(
     if drafting is not None and block["kind"] == "autoregressive":
         message = f"is autoregressive, but the server drafted ({drafting.path})"
         raise InputError("", None, OPTION, message)
+    for load in loads:
+        # Only results of vLLM's own benchmark have counters, and of every position.
+        wrong = contradiction(block, drafts_told(load.counters, every_position=True))
+        if wrong:
+            raise InputError("", None, OPTION, f"the server {wrong} ({load.path})")
     return name, block

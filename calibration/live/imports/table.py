@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from calibration.live.imports.choices import Mode
-from calibration.live.imports.fields import MISSING, read_text
+from calibration.live.imports.fields import MISSING, MOST, read_text
 from calibration.live.imports.requests import Load, Request
 from calibration.live.server.per_request import Speculated
 from models.strict_yaml import InputError, show
@@ -62,6 +62,8 @@ class _Line(NamedTuple):
             return None
         if not 0 <= value < float("inf"):
             raise self.error(key, f"must be finite and not negative, got {show(text)}")
+        if value >= MOST:
+            raise self.error(key, f"must be below {MOST:.0e}, got {show(text)}")
         return value
 
     def count(self, key: str) -> int:

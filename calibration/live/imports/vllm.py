@@ -17,10 +17,14 @@ from typing import Any
 from calibration.live.imports.choices import Mode
 from calibration.live.imports.fields import MISSING, Fields, checked, whole
 from calibration.live.imports.requests import Load, Request, ended, gaps
+from models.strict_yaml import show
 from sim.histogram import LogHistogram
 
 LISTS = ("input_lens", "output_lens", "ttfts", "itls", "start_times", "errors")
 """What only ``--save-detailed`` keeps."""
+
+JUST_BELOW_S = 1e-3
+"""By so much may a wait come out below zero: it is taken from two clocks (assumed)."""
 
 SPREAD = 0.5
 """Share of a run over which requests are sent that were not all due at once: a timed trace."""
@@ -80,11 +84,16 @@ def _lists(result: Fields) -> dict[str, Sequence[Any]]:
 
 def _numbers(result: Fields, key: str, n: int) -> list[float | None]:
     """A list that not every version keeps; None for each without it."""
-    if len(result.data.get(key) or ()) != n:
+    found = result.listed(key)
+    if len(found) != n:
         return [None] * n
+    return [_wait(value, result, f"{key}[{index}]") for index, value in enumerate(found)]
+
+
+def _wait(value: Any, result: Fields, key: str) -> float:
     # A wait of nothing can come out just below zero.
-    values = enumerate(result.items(key))
-    return [checked(max(value, 0), result, f"{key}[{index}]") for index, value in values]
+    nothing = isinstance(value, float) and -JUST_BELOW_S < value < 0
+    return checked(0.0 if nothing else value, result, key)
 
 
 def _request(
@@ -107,7 +116,10 @@ def _request(
     if error or not output:
         message = error or "answered without a token"
         return Request(sent, prompt, output, due_s=due, status=ended(message), message=message)
-    between = [checked(gap, result, f"itls[{index}]") for gap in lists["itls"][index]]
+    chunks = lists["itls"][index]
+    if not isinstance(chunks, list):
+        raise result.error(f"itls[{index}]", f"must be a list, got {show(chunks)}")
+    between = [checked(gap, result, f"itls[{index}]") for gap in chunks]
     gaps(itl, between)
     first = sent + number("ttfts")
     return Request(sent, prompt, output, first, first + math.fsum(between), due)
@@ -118,7 +130,7 @@ def _set_by(result: Fields, sent: Sequence[Any]) -> tuple[Mode, dict[str, Any]]:
     rate, users = result.data.get("request_rate"), result.data.get("max_concurrency")
     if result.data.get("ramp_up_strategy"):
         return "trace", {"rate_scale": 1.0}
-    if rate not in (None, "inf") and math.isfinite(float(rate)):
+    if rate not in (None, "inf", math.inf):
         return "open_loop", {"rate_per_s": checked(rate, result, "request_rate")}
     if users is not None:
         return "closed_loop", {"concurrency": whole(users, result, "max_concurrency")}
@@ -136,7 +148,7 @@ def _counters(result: Fields) -> dict[str, float]:
     }
     found = {name: result.maybe(key) for name, key in names.items()}
     counters = {name: value for name, value in found.items() if value is not None}
-    rates = result.data.get("spec_decode_per_position_acceptance_rates") or []
+    rates = result.listed("spec_decode_per_position_acceptance_rates")
     for place, share in enumerate(rates if "spec_drafts" in counters else []):
         part = checked(share, result, f"spec_decode_per_position_acceptance_rates[{place}]")
         counters[f"spec_accepted_at_{place}"] = float(round(part * counters["spec_drafts"]))

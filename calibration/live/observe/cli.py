@@ -38,7 +38,9 @@ def observe(
     rate_scale: Annotated[
         float, typer.Option(min=1e-3, max=1e6, help="How much faster than recorded.")
     ] = 1.0,
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of an answer; default 128.")
+    ] = None,
     prompts: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Prompts (.jsonl, .txt) or a trace; default our own."),
@@ -58,7 +60,13 @@ def observe(
         typer.Option(metavar="YAML", help="What the server runs, as '{kind: ngram, k: 4}'."),
     ] = None,
     label: Annotated[str | None, typer.Option(metavar="NAME", help="Of it in tables.")] = None,
-    temperature: Annotated[float, typer.Option(min=0.0, help="Of sampling.")] = 0.0,
+    temperature: Annotated[
+        str, typer.Option(metavar="T", help="Of sampling; none leaves it to the server.")
+    ] = "0",
+    max_tokens_key: Annotated[
+        Literal["max_tokens", "max_completion_tokens"],
+        typer.Option(help="What the server calls the most tokens of an answer."),
+    ] = "max_tokens",
     ignore_eos: Annotated[
         bool, typer.Option("--ignore-eos", help="Let every answer have all its tokens.")
     ] = False,
@@ -104,12 +112,15 @@ def observe(
             *(base_url, model, out, concurrency, rate, replay, rate_scale, tokens, prompts),
             *(requests, repeats, warm_up, api, strategy, label, temperature, ignore_eos),
             *(extra_body, timeout_s, retries, seed, same_prompts, metrics_url, metrics),
-            *(api_key_env, machine),
+            *(api_key_env, machine, max_tokens_key),
         )
-        observer = Observer(prepare(given), _note)
-        check_size(observer.todo, yes)
-    _measure(observer, stop, quiet)
-    _show(observer, quiet, as_json, width)
+        options = prepare(given)
+    with Observer(options, _note) as observer:
+        check_size(observer.to_send, yes)
+        for remark in given.remarks(options):
+            _note(remark)
+        _measure(observer, stop, quiet)
+        _show(observer, quiet, as_json, width)
     if stop.asked:
         raise typer.Exit(stop.status)
 

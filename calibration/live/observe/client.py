@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from types import TracebackType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 
 from calibration.live.observe.answer import Answer, AnswerError, Usage, said
+from calibration.live.observe.asking import Api, Asking, Line, Ready, content
 from calibration.live.observe.prompts import Prompt
+from calibration.live.observe.secrets import hidden, secrets_of
 from calibration.live.observe.sse import EventReader
 from models.strict_yaml import one_line
 from sim.tables import Status
-
-Api = Literal["chat", "completions"]
 
 PATHS: Mapping[Api, str] = {"chat": "/chat/completions", "completions": "/completions"}
 REJECTIONS = (429, 503)
@@ -27,7 +27,8 @@ KEEP_ALIVE_S = 4.0
 """Idle connections are dropped before uvicorn, after its 5 s, drops them."""
 DRAIN_S = 0.2
 """For the end of a stream after its closing mark, so that the connection can be used again."""
-HIDDEN = "***"
+CONNECT_S = 10.0
+"""A host that takes no connection for so long is not there; assumed."""
 SHOWN = 300
 """Characters of a message."""
 
@@ -41,9 +42,9 @@ class Outcome(NamedTuple):
     sent_s, end_s : float
         First sent; last chunk, or when it was given up [s].
     first_s : float or None
-        First chunk with text [s].
+        First chunk with a token [s].
     gaps : tuple of float
-        Between chunks with text [s].
+        Between chunks with tokens [s].
     usage : Usage or None
     metrics : mapping or None
         What the server said of this request.
@@ -76,50 +77,35 @@ class Outcome(NamedTuple):
         return self.lost and self.http_status is None
 
 
-class Asking(NamedTuple):
-    """How every request is put.
-
-    Attributes
-    ----------
-    base_url : str
-        Of the API, as ``http://host:8000/v1``; may hold a user and a password.
-    model : str
-    api : "chat" or "completions"
-    body : mapping
-        Further keys of the request, as ``temperature``.
-    key : str or None
-        Goes into the header, and nowhere else.
-    timeout_s : float
-        For a request from the connection to its last chunk.
-    retries : int
-    """
-
-    base_url: str
-    model: str
-    api: Api = "chat"
-    body: Mapping[str, Any] = {}
-    key: str | None = None
-    timeout_s: float = 600.0
-    retries: int = 0
-
-
 class Client:
     """Sends requests over one pool of connections; an async context manager.
 
     Environment variables for proxies are not followed: a proxy is not what is measured.
+
+    Parameters
+    ----------
+    asking : Asking
+    others : sequence of str
+        Further addresses whose secrets no message may show.
     """
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Asking, others: Sequence[str] = ()) -> None:
         self.asking = asking
         url = httpx.URL(asking.base_url)
         self._url = url.copy_with(path=url.path.rstrip("/") + PATHS[asking.api], fragment=None)
-        words = (asking.key, url.userinfo.decode(), url.password, url.query.decode())
-        self._secrets = [word for word in words if word]
+        urls = (asking.base_url, *others)
+        self._secrets = [word for one in urls for word in secrets_of(one)]
+        self._secrets += [asking.key] if asking.key else []
         key = {"Authorization": f"Bearer {asking.key}"} if asking.key else {}
         verify = httpx.create_ssl_context() if url.scheme == "https" else False
         self._http = httpx.AsyncClient(
-            headers={"Accept": "text/event-stream", "Accept-Encoding": "identity", **key},
-            timeout=None,
+            headers={
+                "Accept": "text/event-stream",
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                **key,
+            },
+            timeout=httpx.Timeout(None, connect=min(CONNECT_S, asking.timeout_s / 2)),
             limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,
             verify=verify,
@@ -137,39 +123,27 @@ class Client:
     ) -> None:
         await self._http.__aexit__(kind, error, trace)
 
-    async def send(self, prompt: Prompt, max_tokens: int, first_line: str = "") -> Outcome:
+    def ready(self, prompt: Prompt, max_tokens: int, line: Line | None = None) -> Ready:
+        """Make a request, so that nothing but sending is left once it is due."""
+        return Ready(prompt, max_tokens, line, content(self.asking, prompt, max_tokens, line))
+
+    async def send(self, ready: Ready) -> Outcome:
         """Send one request, again where retries are allowed; never raises for what a server does.
 
-        Parameters
-        ----------
-        prompt : Prompt
-        max_tokens : int
-        first_line : str
-            Put before the prompt, so that no prefix cache knows it.
+        An attempt after the first has another first line: the server may know the prompt by now.
         """
-        body = {**self._body(prompt, max_tokens, first_line), **self.asking.body}
-        outcome = await self._attempt(body, max_tokens)
+        outcome = await self._attempt(ready.content, ready.max_tokens)
         sent_s = outcome.sent_s
-        for attempt in range(self.asking.retries):
+        for attempt in range(1, self.asking.retries + 1):
             if outcome.status not in (Status.REJECTED, Status.FAILED) or _final(outcome):
                 break
-            await asyncio.sleep(min(RETRY_WAIT_S * 2**attempt, LONGEST_WAIT_S))
-            again = await self._attempt(body, max_tokens)
-            outcome = again._replace(sent_s=sent_s, attempts=attempt + 2)
+            await asyncio.sleep(min(RETRY_WAIT_S * 2 ** (attempt - 1), LONGEST_WAIT_S))
+            body = content(self.asking, ready.prompt, ready.max_tokens, ready.line, attempt)
+            again = await self._attempt(body, ready.max_tokens)
+            outcome = again._replace(sent_s=sent_s, attempts=attempt + 1)
         return outcome._replace(message=self.shown(outcome.message))
 
-    def _body(self, prompt: Prompt, max_tokens: int, first_line: str) -> dict[str, Any]:
-        chat = self.asking.api == "chat"
-        content = prompt.chat(first_line) if chat else prompt.plain(first_line)
-        return {
-            "model": self.asking.model,
-            "messages" if chat else "prompt": content,
-            "max_tokens": max_tokens,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-
-    async def _attempt(self, body: Mapping[str, Any], max_tokens: int) -> Outcome:
+    async def _attempt(self, body: bytes, max_tokens: int) -> Outcome:
         answer, at = Answer(), _Place()
         sent_s = perf_counter()
         try:
@@ -201,8 +175,8 @@ class Client:
             at.http_status,
         )
 
-    async def _stream(self, body: Mapping[str, Any], answer: Answer, at: _Place) -> None:
-        async with self._http.stream("POST", self._url, json=body) as response:
+    async def _stream(self, body: bytes, answer: Answer, at: _Place) -> None:
+        async with self._http.stream("POST", self._url, content=body) as response:
             at.http_status = response.status_code
             if response.status_code != httpx.codes.OK:
                 text = (await response.aread()).decode("utf-8", "replace")
@@ -231,9 +205,7 @@ class Client:
 
     def shown(self, message: str) -> str:
         """A message in a line; secrets that a server echoes go before it is cut."""
-        for secret in self._secrets:
-            message = message.replace(secret, HIDDEN)
-        return one_line(message.strip(), SHOWN)
+        return one_line(hidden(message, self._secrets).strip(), SHOWN)
 
 
 class _Place:

@@ -12,18 +12,24 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from calibration.live.address import plain
 from calibration.live.observe import prompts as texts
-from calibration.live.observe.client import Api, Asking
-from calibration.live.observe.options import Options, plain
+from calibration.live.observe.asking import Api, Asking, MaxTokensKey
+from calibration.live.observe.options import Options
 from calibration.live.observe.schedule import Asked
-from calibration.live.observe.stated import stated_strategy
 from calibration.live.server.scrape import metrics_urls
+from calibration.live.stated import stated_strategy
 from models.strict_yaml import InputError, one_line
 
-RESERVED = ("model", "messages", "prompt", "stream", "stream_options", "max_tokens", "n")
+RESERVED = (
+    *("model", "messages", "prompt", "stream", "stream_options", "echo"),
+    *("max_tokens", "max_completion_tokens", "n", "best_of"),
+)
 """Keys of a request that are not the user's to set."""
 USUAL_KEY = "OPENAI_API_KEY"
 LADDER = "1,2,4,8"
+TOKENS = 128
+NONE = "none"
 
 Number = TypeVar("Number", int, float)
 
@@ -38,7 +44,7 @@ class Given(NamedTuple):
     rate: str | None = None
     replay: bool = False
     rate_scale: float = 1.0
-    tokens: int = 128
+    tokens: int | None = None
     prompts: Path | None = None
     requests: int | None = None
     repeats: int = 1
@@ -46,7 +52,7 @@ class Given(NamedTuple):
     api: Api = "chat"
     strategy: str | None = None
     label: str | None = None
-    temperature: float = 0.0
+    temperature: str = "0"
     ignore_eos: bool = False
     extra_body: str | None = None
     timeout_s: float = 600.0
@@ -57,6 +63,13 @@ class Given(NamedTuple):
     metrics: bool = True
     api_key_env: str | None = None
     machine: str | None = None
+    max_tokens_key: MaxTokensKey = "max_tokens"
+
+    def remarks(self, options: Options) -> list[str]:
+        """Which of the options had no effect."""
+        if self.tokens is None or options.prompts.trace is None:
+            return []
+        return [f"--tokens {self.tokens} is not used: the trace says how long each answer is"]
 
 
 def prepare(given: Given) -> Options:
@@ -67,28 +80,33 @@ def prepare(given: Given) -> Options:
     InputError
         That names the option at fault.
     """
-    url = _base_url(given.base_url)
+    url = _address("--base-url", given.base_url, "http://host:8000/v1")
     prompts = texts.read(given.prompts, given.seed)
     texts.check_api(prompts, given.api)
     users, rates, times_s = _loads(given, prompts)
     label, block = stated_strategy(given.strategy, given.label)
     eos = {"ignore_eos": True} if given.ignore_eos else {}
-    body = {"temperature": given.temperature, **eos, **_extra_body(given.extra_body)}
+    body = {**_temperature(given.temperature), **eos, **_extra_body(given.extra_body)}
     key = _api_key(given.api_key_env, os.environ)
-    urls = metrics_urls(plain(url)) if given.metrics_url is None else (given.metrics_url,)
+    if key and httpx.URL(url).userinfo:
+        where = f"while {given.api_key_env or USUAL_KEY} holds a key: only one of them can be sent"
+        raise InputError("", None, "--base-url", f"has a user and a password {where}")
     return Options(
         given.out,
-        Asking(url, given.model, given.api, body, key, given.timeout_s, given.retries),
+        Asking(
+            *(url, given.model, given.api, body, key, given.timeout_s, given.retries),
+            max_tokens_key=given.max_tokens_key,
+        ),
         Asked(
             *(users, rates, times_s, given.rate_scale, given.requests, given.warm_up),
             *(given.repeats, given.seed),
         ),
         prompts,
-        given.tokens,
+        given.tokens or TOKENS,
         label,
         block,
         given.same_prompts,
-        urls if given.metrics else (),
+        _metrics_urls(given, url),
         given.machine or httpx.URL(url).host,
     )
 
@@ -113,8 +131,36 @@ def _loads(
     return _numbers(users, "--concurrency", int), [], None
 
 
-def _base_url(text: str) -> str:
-    """A base URL as given.
+def _metrics_urls(given: Given, base_url: str) -> tuple[str, ...]:
+    """Where the server may tell of itself; nowhere without metrics."""
+    if not given.metrics:
+        return ()
+    if given.metrics_url is None:
+        return metrics_urls(plain(base_url))
+    return (_address("--metrics-url", given.metrics_url, "http://host:8000/metrics"),)
+
+
+def _temperature(text: str) -> dict[str, float]:
+    """The key of a request, or none for a server that takes none.
+
+    Raises
+    ------
+    InputError
+    """
+    if text == NONE:
+        return {}
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < np.inf:
+        message = f"must be a number from 0, or {NONE}, got '{one_line(text)}'"
+        raise InputError("", None, "--temperature", message)
+    return {"temperature": value}
+
+
+def _address(option: str, text: str, example: str) -> str:
+    """An address as given.
 
     Raises
     ------
@@ -127,7 +173,7 @@ def _base_url(text: str) -> str:
     except (httpx.InvalidURL, ValueError):
         right = False
     if not right:
-        raise InputError("", None, "--base-url", "must be as in http://host:8000/v1")
+        raise InputError("", None, option, f"must be as in {example}")
     return text
 
 
@@ -160,6 +206,8 @@ def _extra_body(text: str | None) -> dict[str, Any]:
         return {}
     try:
         body = json.loads(text)
+        # Not every number that Python reads is one that a server can.
+        json.dumps(body, allow_nan=False)
     except ValueError as error:
         raise InputError("", None, "--extra-body", f"is not JSON: {error}") from None
     if not isinstance(body, dict):

@@ -1,7 +1,8 @@
 """The journal of an observation: one line a request, from which tables are written.
 
-The first line says what was asked for. Each part of a stage has a line when it begins and, unless
-the program was killed, one when it ends; the requests between them are its own.
+The first line says what was asked for. Each part of a stage has a line when it begins, with the
+time the stage had taken by then, and, unless the program was killed, one when it ends; the requests
+between them are its own.
 """
 
 from __future__ import annotations
@@ -33,12 +34,18 @@ class Measured:
         By the number of the request.
     begun : list of str
         When each part began: ISO time, UTC.
+    after_s : list of float
+        Time the stage had taken when each part began [s].
+    sizes : list of int
+        Requests kept of each part.
     ends : list of dict
-        What each part that ended left: ``duration_s``, and what the server said.
+        What each part that ended left: ``after_s`` of it, ``duration_s``, and what the server said.
     """
 
     rows: dict[int, Row] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
+    after_s: list[float] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     ends: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -46,7 +53,7 @@ class Measured:
         """Time the stage has taken so far, without breaks [s]."""
         times = [t for row in self.rows.values() for t in (row.arrival_s, row.finish_s)]
         known = [t for t in times if t is not None]
-        return max([sum(float(end["duration_s"]) for end in self.ends), *known])
+        return max([0.0, *known, *(end["after_s"] + end["duration_s"] for end in self.ends)])
 
     @property
     def torn(self) -> bool:
@@ -114,7 +121,8 @@ class Journal:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             append_line(self.path, {"run": self.run, "date": self.date})
             self._headed = True
-        self._add({"begin": [*planned.key], "started": started})
+        after_s = round(self.of(planned).elapsed_s, 6)
+        self._add({"begin": [*planned.key], "started": started, "after_s": after_s})
 
     def add(self, row: Row) -> None:
         """Keep a request; its line is with the system when this returns."""
@@ -139,14 +147,19 @@ class Journal:
         elif "begin" in line:
             name, replication = line["begin"]
             self._at = (str(name), int(replication))
-            self.stages.setdefault(self._at, Measured()).begun.append(str(line["started"]))
+            stage = self.stages.setdefault(self._at, Measured())
+            stage.begun.append(str(line["started"]))
+            stage.after_s.append(float(line["after_s"]))
+            stage.sizes.append(0)
         elif self._at is None:
             raise ValueError("a request before any stage")
         elif "row" in line:
             row = Row(*line["row"])
             self.stages[self._at].rows[row.id] = row._replace(gaps=tuple(row.gaps))
+            self.stages[self._at].sizes[-1] += 1
         else:
-            self.stages[self._at].ends.append(dict(line["end"]))
+            stage = self.stages[self._at]
+            stage.ends.append({**line["end"], "after_s": stage.after_s[-1]})
 
     def _read(self) -> dict[str, Any] | None:
         """Take over what is there; the options of the first run."""

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
-from collections.abc import Callable
-from types import FrameType
+from collections.abc import Callable, Sequence
+from types import FrameType, TracebackType
+from typing import Any
 
-import httpx
-
-from calibration.live import recording
+from calibration.live.address import public
 from calibration.live.observe import tables
-from calibration.live.observe.client import Client, Outcome
-from calibration.live.observe.journal import FILE, Journal
+from calibration.live.observe.asking import Ready
+from calibration.live.observe.client import Client
+from calibration.live.observe.folder import Folder
+from calibration.live.observe.journal import Journal
 from calibration.live.observe.lag import Lag
-from calibration.live.observe.load import Loader, Part, Send, Sent, until_stopped
-from calibration.live.observe.options import Options, plain, public
-from calibration.live.observe.prompts import Prompt, first_line
+from calibration.live.observe.load import Loader, Make, Part, Sent, until_stopped
+from calibration.live.observe.options import Options
+from calibration.live.observe.probe import Probe, header, identified
+from calibration.live.observe.prompts import first_line
 from calibration.live.observe.rows import Row, row_of
 from calibration.live.observe.schedule import Planned, stages
+from calibration.live.observe.secrets import shortened
 from calibration.live.server.scrape import Scraper, Watched
-from models.strict_yaml import InputError
 from sim import interrupts
 from sim.progress import OnProgress
-from sim.staging import foreign, obstacle
-from sim.tables import Status
 
 Note = Callable[[str], None]
 
@@ -38,7 +39,7 @@ class GoneError(RuntimeError):
 
 
 class Observer:
-    """Measures what is left of an observation.
+    """Measures what is left of an observation; a context manager, which holds the folder.
 
     Parameters
     ----------
@@ -55,30 +56,44 @@ class Observer:
     Raises
     ------
     InputError
-        If the folder holds something else, or another observation.
+        If the folder holds something else, or another observation, or is written by another
+        process.
     """
 
     def __init__(self, options: Options, note: Note) -> None:
         self.options, self._note = options, note
-        problem = obstacle(options.out, tables.FILES)
-        problem = problem or foreign(options.out, "observe", tables.FILES[:1])
-        if (options.out / recording.STAGES).exists() and not (options.out / FILE).exists():
-            problem = "holds an observation without its journal, as imports are; choose another"
-        if problem is not None:
-            raise InputError(str(options.out), None, "--out", problem)
-        today = _now()[:10]
-        self.journal = Journal(options.out / FILE, options.settings(), today)
-        self.planned = stages(options.asked)
-        self.todo = [one for one in self.planned if self.journal.left(one)]
-        self._kept = tables.Kept(options, self.journal)
-        self._probed, self._lost, self._fingerprint = False, list[Row](), ""
-        self._noted: set[str] = set()
+        with contextlib.ExitStack() as until_known:
+            self._folder = until_known.enter_context(Folder(options.out))
+            self.journal = Journal(self._folder.journal, options.settings(), _now()[:10])
+            self.planned = stages(options.asked)
+            self.todo = [one for one in self.planned if self.journal.left(one)]
+            self._kept = tables.Kept(options, self.journal)
+            until_known.pop_all()
+        self._probe, self._lost, self._unfit = Probe(), list[Row](), ""
+        self._noted, self._server = set[str](), dict[str, Any]()
         self._done, self._total = 0, sum(len(self.journal.left(one)) for one in self.todo)
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the folder go."""
+        self._folder.__exit__(kind, error, trace)
 
     @property
     def kept(self) -> tables.Kept:
         """What is measured so far, as it is written."""
         return self._kept
+
+    @property
+    def to_send(self) -> int:
+        """Requests that are left to be sent, those of the warm-ups included."""
+        return self._total + sum(one.warm_up for one in self.todo)
 
     @property
     def kept_words(self) -> str:
@@ -87,7 +102,7 @@ class Observer:
         if not kept:
             return "nothing was measured"
         left = any(self.journal.left(one) for one in self.planned)
-        more = "; the same command goes on with it" if left else ""
+        more = "; the same command goes on with it" if left and not self._kept.wrong else ""
         return f"{kept} requests are kept in '{where}'{more}"
 
     def run(self, stop: interrupts.Stop, on_progress: OnProgress) -> None:
@@ -96,10 +111,12 @@ class Observer:
         Raises
         ------
         GoneError
-            If the server cannot be measured; what was measured is kept.
+            If the server cannot be measured, or runs another strategy than is stated; what was
+            measured is kept.
         """
         # A run that was killed left no tables.
         self._kept.write()
+        self._check_strategy()
         if self.todo:
             asyncio.run(self._run(stop, on_progress))
 
@@ -112,15 +129,14 @@ class Observer:
 
         stop.patience = IN_ORDER
         with interrupts.handled(wake):
-            key, urls = self.options.asking.key, self.options.metrics_urls
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
-            async with Client(self.options.asking) as client, Scraper(urls, headers=headers) as at:
+            urls = self.options.metrics_urls
+            keyed = header(self.options, *urls)
+            client_of = Client(self.options.asking, urls)
+            async with client_of as client, Scraper(urls, headers=keyed) as at:
                 for note in at.notes:
-                    self._note(client.shown(note))
+                    self._note(client.shown(shortened(note, urls)))
                 for planned in self.todo:
-                    dead = await self._stage(planned, client, at, stopping, on_progress)
-                    if dead:
-                        raise GoneError(f"{self._where()} is gone: {dead}")
+                    await self._stage(planned, client, at, stopping, on_progress)
                     if stopping.is_set():
                         return
 
@@ -131,34 +147,43 @@ class Observer:
         scraper: Scraper,
         stopping: asyncio.Event,
         on_progress: OnProgress,
-    ) -> str:
-        """Measure what is left of one stage; the last error where the server is gone."""
+    ) -> None:
+        """Measure what is left of one stage.
+
+        Raises
+        ------
+        GoneError
+        """
         label, before = f"{planned.name}, repeat {planned.replication}", self._done
 
         def on_sent(sent: Sent, zero_s: float) -> None:
             self._keep(sent, zero_s, planned)
             self._done += 1
             on_progress(label, self._done, self._total)
+            if self._unfit:
+                stopping.set()
 
         on_progress(label, before, self._total)
-        if not await self._warm_up(planned, client, stopping):
-            return ""
+        if not await self._warm_up(planned, client, scraper, stopping):
+            return
         numbers, elapsed_s = self.journal.left(planned), self.journal.of(planned).elapsed_s
-        loader = Loader(self._sender(planned, client), on_sent, stopping)
+        loader = Loader(self._maker(planned, client), client.send, on_sent, stopping)
         async with scraper.stage() as watched, Lag() as lag:
             self.journal.begin(planned, _now())
+            if self._server:
+                self.journal.know(self._server)
             watched.start()
             part = await loader.run(planned, numbers, elapsed_s)
         for note in filter(None, (*map(client.shown, watched.notes), lag.note())):
             self._note(f"{label}: {note}")
-        await self._end(planned, part, watched, scraper)
-        return part.dead
+        self._end(planned, part, watched)
+        if part.dead:
+            raise GoneError(f"{self._where()} is gone: {part.dead}")
+        self._check_fit()
+        self._check_strategy()
 
-    async def _end(self, planned: Planned, part: Part, watched: Watched, scraper: Scraper) -> None:
+    def _end(self, planned: Planned, part: Part, watched: Watched) -> None:
         """Keep what belongs to the part as a whole, and write the tables."""
-        if not self.journal.server:
-            found = await scraper.server(plain(self.options.asking.base_url), self._fingerprint)
-            self.journal.know(found._asdict())
         samples = [
             [round(row["at_s"], 6), row["name"], row["value"]] for row in watched.rows("", 0)
         ]
@@ -170,24 +195,31 @@ class Observer:
                 "samples": samples,
             }
         )
-        flying = [self._row(sent, part.zero_s, planned) for sent in part.in_flight]
+        flying = [row_of(sent, part.zero_s, planned) for sent in part.in_flight]
         if not part.dead:
             self._settle()
         texts = {"before": watched.before, "after": watched.after}
         rows = {planned.key: [*flying, *self._lost]}
         said = {name: text for name, text in texts.items() if text}
         self._kept.write(rows, planned, said)
-        for note in self._kept.notes - self._noted:
-            self._note(note)
-        self._noted |= self._kept.notes
+        for note in self._kept.notes:
+            if note not in self._noted:
+                self._note(note)
+        self._noted.update(self._kept.notes)
 
     def _keep(self, sent: Sent, zero_s: float, planned: Planned) -> None:
         """Put a request in the journal; one that lost its connection once the server still lives.
 
-        A server that dies takes what is in flight with it: a later run sends that again.
+        A server that dies takes what is in flight with it: a later run sends that again. So it does
+        with an answer that shows that the server cannot be measured.
         """
-        row = self._row(sent, zero_s, planned)
-        if sent.outcome is not None and sent.outcome.lost:
+        outcome = sent.outcome
+        unfit = "" if outcome is None else self._probe.unfit(outcome)
+        if unfit:
+            self._unfit = unfit
+            return
+        row = row_of(sent, zero_s, planned)
+        if outcome is not None and outcome.lost:
             self._lost.append(row)
             return
         self._settle()
@@ -198,55 +230,60 @@ class Observer:
             self.journal.add(row)
         self._lost.clear()
 
-    def _row(self, sent: Sent, zero_s: float, planned: Planned) -> Row:
-        prompt = self.options.prompts.of(sent.number)
-        return row_of(sent, zero_s, prompt, self._tokens(prompt), planned)
+    def _maker(self, planned: Planned, client: Client, *more: object) -> Make:
+        """What makes the request of a number, in other words than any request before it.
 
-    def _tokens(self, prompt: Prompt) -> int:
-        return self.options.tokens if prompt.max_tokens is None else prompt.max_tokens
+        Other stages and repeats have another first line; so has what is sent again, as the server
+        may have seen it: later attempts, and later parts of a stage.
+        """
+        options, part = self.options, len(self.journal.of(planned).begun)
+        again = (f"part {part}",) if part else ()
 
-    def _sender(self, planned: Planned, client: Client, *more: object) -> Send:
-        """What sends the request of a number; other stages and repeats send another first line."""
-        options = self.options
-
-        async def send(number: int) -> Outcome:
+        def make(number: int) -> Ready:
             prompt = options.prompts.of(number)
-            mark = (options.asked.seed, *planned.key, *more, number)
-            line = "" if options.same_prompts else first_line(*mark)
-            return await client.send(prompt, self._tokens(prompt), line)
+            tokens = options.tokens if prompt.max_tokens is None else prompt.max_tokens
 
-        return send
+            def line(attempt: int) -> str:
+                mark = (options.asked.seed, *planned.key, *more, number, *again)
+                return first_line(*mark, *((f"attempt {attempt}",) if attempt else ()))
 
-    async def _warm_up(self, planned: Planned, client: Client, stopping: asyncio.Event) -> bool:
+            return client.ready(prompt, tokens, None if options.same_prompts else line)
+
+        return make
+
+    async def _warm_up(
+        self, planned: Planned, client: Client, scraper: Scraper, stopping: asyncio.Event
+    ) -> bool:
         """Send requests that are not measured, and wait for them; False where stopped."""
-        send = self._sender(planned, client, WARM_UP)
-        numbers = range(planned.warm_up)
-        if not self._probed:
-            first = asyncio.ensure_future(send(0))
+        make = self._maker(planned, client, WARM_UP)
+        numbers: Sequence[int] = range(planned.warm_up)
+        if planned is self.todo[0]:
+            first = asyncio.ensure_future(client.send(make(0)))
             if not await until_stopped(first, stopping):
                 return False
-            self._check(first.result())
-            self._fingerprint = first.result().fingerprint or ""
-            self._probed, numbers = True, numbers[1:]
-        return await until_stopped(asyncio.gather(*map(send, numbers)), stopping)
+            self._unfit = self._probe.unfit(first.result(), first=True)
+            self._check_fit()
+            if not self.journal.server:
+                fingerprint = self._probe.fingerprint
+                self._server = await identified(self.options, scraper, fingerprint)
+            numbers = numbers[1:]
+        work = asyncio.gather(*(client.send(make(number)) for number in numbers))
+        if not await until_stopped(work, stopping):
+            return False
+        self._unfit = next(filter(None, map(self._probe.unfit, work.result())), "")
+        self._check_fit()
+        return True
 
-    def _check(self, outcome: Outcome) -> None:
-        """Refuse to go on with a server whose first answer shows that nothing can be measured.
+    def _check_fit(self) -> None:
+        """Refuse to go on with a server whose answers show that nothing can be measured."""
+        if self._unfit:
+            raise GoneError(f"{self._where()} {self._unfit}")
 
-        Raises
-        ------
-        GoneError
-        """
-        code, failed = outcome.http_status, outcome.status == Status.FAILED
-        refused = code is not None and code != httpx.codes.OK and code < 500
-        nonsense = code == httpx.codes.OK and failed and not outcome.lost
-        if outcome.unreachable or (failed and refused) or nonsense:
-            raise GoneError(f"{self._where()} {outcome.message}")
-        if outcome.status == Status.FINISHED and outcome.usage is None:
-            raise GoneError(
-                f"{self._where()} sends no usage: tokens cannot be counted; a server that knows "
-                "stream_options.include_usage is needed"
-            )
+    def _check_strategy(self) -> None:
+        """Refuse to go on with a recording whose label is wrong."""
+        if self._kept.wrong:
+            more = "and a fresh --out, as this one is of the strategy stated"
+            raise GoneError(f"{self._where()} {self._kept.wrong}, {more}")
 
     def _where(self) -> str:
         return public(self.options.asking.base_url)

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
-
-from calibration.live.observe.client import Asking
+from calibration.live.address import public
+from calibration.live.observe.asking import Asking
 from calibration.live.observe.prompts import Prompts
 from calibration.live.observe.schedule import Asked
 
@@ -68,6 +67,7 @@ class Options(NamedTuple):
             "repeats": asked.repeats,
             "strategy": {"name": self.label, **self.block},
             "body": dict(asking.body),
+            "max_tokens_key": asking.max_tokens_key,
             "timeout_s": asking.timeout_s,
             "retries": asking.retries,
             "seed": asked.seed,
@@ -75,14 +75,3 @@ class Options(NamedTuple):
         }
         given: dict[str, Any] = json.loads(json.dumps(said))
         return given
-
-
-def plain(url: str) -> str:
-    """A URL without query and fragment, which paths can be put behind."""
-    return str(httpx.URL(url).copy_with(query=None, fragment=None))
-
-
-def public(url: str) -> str:
-    """A URL without credentials, query and fragment."""
-    shown = httpx.URL(url).copy_with(username="", password="", query=None, fragment=None)
-    return str(shown)

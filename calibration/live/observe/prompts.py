@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -13,12 +14,14 @@ import numpy as np
 
 from calibration.live.observe.default_prompts import PROMPTS
 from models.schema import ModelError
-from models.strict_yaml import InputError, one_line, read_bytes
-from sim.scenario.trace.reading import TraceFile, read_trace
+from models.strict_yaml import InputError, one_line
+from sim.scenario.trace.reading import LONGEST_LINE, TraceFile, read_trace
 
 KEYS = ("text", "prompt", "messages", "domain", "max_tokens")
 DOMAIN = "text"
 """Of a prompt whose file does not say."""
+LARGEST = 100_000_000
+"""Bytes of a file of prompts, which is read whole; traces are not."""
 MARK_WORDS = 8
 """About as many tokens as the first line that makes a prompt unique; assumed."""
 COMMON = """
@@ -58,11 +61,24 @@ class Prompt(NamedTuple):
         """For chat; the first line goes into the first message that is text."""
         messages = [dict(one) for one in self.messages]
         messages = messages or [{"role": "user", "content": self.text}]
-        for message in messages:
-            if isinstance(message.get("content"), str):
-                message["content"] = first_line + message["content"]
+        for message in messages if first_line else ():
+            content = _marked(message.get("content"), first_line)
+            if content is not None:
+                message["content"] = content
                 break
         return messages
+
+
+def _marked(content: Any, line: str) -> str | list[Any] | None:
+    """Content of a message behind a line, also where it is a list of parts; None for none."""
+    if isinstance(content, str):
+        return line + content
+    if not isinstance(content, list) or not content:
+        return None
+    first, *rest = content
+    if isinstance(first, dict) and isinstance(first.get("text"), str):
+        return [{**first, "text": line + first["text"]}, *rest]
+    return [{"type": "text", "text": line}, *content]
 
 
 class Prompts(NamedTuple):
@@ -168,11 +184,16 @@ def _worded(prompt_tokens: int, output_tokens: int, seed: tuple[int, int]) -> Pr
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
+    """All lines with anything on them, and their numbers."""
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        size = path.stat().st_size
+        if not path.is_file():
+            raise ValueError("it is no regular file")
+        if size > LARGEST:
+            raise ValueError(f"it is larger than {LARGEST} bytes, got {size}")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or one_line(str(error))
-        raise InputError(str(path), None, "--prompts", f"cannot be read: {reason}") from None
+        raise _unreadable(path, error) from None
     lines = enumerate(text.split("\n"), start=1)
     found = [(number, line) for number, line in lines if line.strip()]
     if not found:
@@ -181,11 +202,24 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 
 def _is_mooncake(path: Path) -> bool:
+    """Whether the first line with anything on it is a request of such a trace."""
+    if not path.is_file():
+        return False
     try:
-        first = json.loads(_lines(path)[0][1])
+        with path.open("rb") as file:
+            lines = iter(functools.partial(file.readline, LONGEST_LINE), b"")
+            line = next((line for line in lines if line.strip()), b"")
+        first = json.loads(line.decode("utf-8-sig"))
+    except OSError as error:
+        raise _unreadable(path, error) from None
     except ValueError:
         return False
     return isinstance(first, dict) and "input_length" in first
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    reason = getattr(error, "strerror", None) or one_line(str(error))
+    return InputError(str(path), None, "--prompts", f"cannot be read: {reason}")
 
 
 def _own(path: str, number: int, line: str) -> Prompt:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calibration.live.recording import Stage
-from calibration.live.server.by_position import tau
+from calibration.live.server.emitted import tau_of_stages
 from sim.analysis import metrics, steady
 from sim.analysis.layout import Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number
@@ -25,11 +25,15 @@ def document(
     """
     names = dict.fromkeys(stage.name for stage in stages)
     pairs = list(zip(stages, runs, strict=True))
-    rows = [_row(name, [pair for pair in pairs if pair[0].name == name]) for name in names]
+    (block,) = about["strategies"].values()
+    rows = [
+        _row(name, [pair for pair in pairs if pair[0].name == name], block["kind"])
+        for name in names
+    ]
     return {**about, "stages": rows}
 
 
-def _row(name: str, own: Sequence[tuple[Stage, RunTable]]) -> dict[str, Any]:
+def _row(name: str, own: Sequence[tuple[Stage, RunTable]], kind: str) -> dict[str, Any]:
     stages, tables = [stage for stage, _ in own], [run.columns for _, run in own]
     pooled = metrics.joined(tables)
     rates = [metrics.tok_per_s(table, steady.whole_run(table)) for table in tables]
@@ -45,19 +49,18 @@ def _row(name: str, own: Sequence[tuple[Stage, RunTable]]) -> dict[str, Any]:
             for metric in ("ttft_s", "tpot_s", "e2e_s")
         },
         "tok_per_s": sum(known) / len(known) if known else None,
-        "tau": _tau(stages, metrics.tau(pooled)),
+        "tau": _tau(stages, metrics.tau(pooled), kind),
         "late": sum(stage.late for stage in stages),
         "latest_s": max(stage.latest_s for stage in stages),
     }
 
 
-def _tau(stages: Sequence[Stage], told: float | None) -> float | None:
+def _tau(stages: Sequence[Stage], told: float | None, kind: str) -> float | None:
     """Mean tokens a step emits: as told request by request, else by the server's counters."""
     if told is not None:
         return told
-    names = set.intersection(*(set(stage.counters) for stage in stages))
-    summed = {name: sum(stage.counters[name] for stage in stages) for name in names}
-    return tau(summed, stages[0].gauges)
+    counters, gauges = [one.counters for one in stages], [one.gauges for one in stages]
+    return tau_of_stages(counters, gauges, kind)[0]
 
 
 def report(said: Mapping[str, Any], width: int, colour: bool = False) -> str:

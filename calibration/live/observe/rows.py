@@ -7,20 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibration.live import rows as shared
 from calibration.live.observe.load import Sent
-from calibration.live.observe.prompts import Prompt
 from calibration.live.observe.schedule import Planned
 from calibration.live.server.per_request import Speculated, speculated
-from sim.analysis.metrics import QUANTILES
 from sim.histogram import LogHistogram
 from sim.tables import Columns, Status
 
 NO_USAGE = "sent no usage: tokens are not counted"
 STOPPED = "was in flight when the observation was stopped"
-STREAM = "live"
-SPECULATION = ("n_steps", "drafted", "accepted")
-NOT_TOLD = ("replica", "preemptions", "discarded_tokens")
-"""Columns of the request table that no server says: 0."""
 
 
 class Row(NamedTuple):
@@ -40,7 +35,7 @@ class Row(NamedTuple):
     late_s : float
         How much later than due it was sent.
     gaps : tuple of float
-        Between its chunks with text.
+        Between its chunks with tokens.
     http_status : int or None
     message : str
         What went wrong.
@@ -65,12 +60,12 @@ class Row(NamedTuple):
     metrics: Mapping[str, Any] | None = None
 
 
-def row_of(sent: Sent, zero_s: float, prompt: Prompt, tokens: int, planned: Planned) -> Row:
-    """The row of a request; ``tokens`` is what it asked for."""
-    outcome = sent.outcome
+def row_of(sent: Sent, zero_s: float, planned: Planned) -> Row:
+    """The row of a request."""
+    outcome, tokens, domain = sent.outcome, sent.ready.max_tokens, sent.ready.prompt.domain
     if outcome is None:
         return Row(
-            *(sent.number, prompt.domain, int(Status.UNFINISHED), _rounded(sent.arrival_s)),
+            *(sent.number, domain, int(Status.UNFINISHED), _rounded(sent.arrival_s)),
             output_tokens=tokens,
             message=STOPPED,
         )
@@ -85,7 +80,7 @@ def row_of(sent: Sent, zero_s: float, prompt: Prompt, tokens: int, planned: Plan
     late_s = outcome.sent_s - zero_s - sent.arrival_s if planned.due_s is not None else 0.0
     return Row(
         sent.number,
-        prompt.domain,
+        domain,
         int(status),
         _rounded(sent.arrival_s),
         None if first_s is None else _rounded(first_s - zero_s),
@@ -123,30 +118,14 @@ def columns(rows: Sequence[Row], told: Sequence[Speculated | None]) -> Columns:
     told : sequence of Speculated or None
         Of each row.
     """
-    ids = np.array([row.id for row in rows], dtype=np.int64)
-    counts = {
-        name: np.array([getattr(row, name) for row in rows], dtype=np.int64)
-        for name in ("prompt_tokens", "cached_tokens", "output_tokens", "attempts")
-    }
-    times = {
-        name: np.array([getattr(row, name) for row in rows], dtype=np.float64)
-        for name in ("arrival_s", "first_token_s", "finish_s")
-    }
-    return {
-        "id": ids,
-        "session": ids,
-        "stream": np.full(len(rows), STREAM, dtype=object),
+    known: Columns = {
+        "id": np.array([row.id for row in rows], dtype=np.int64),
         "domain": np.array([row.domain for row in rows], dtype=object),
         "status": np.array([row.status for row in rows], dtype=np.int8),
-        "schedule_s": np.full(len(rows), np.nan),
-        **times,
-        **counts,
-        **{
-            name: np.array([0 if one is None else getattr(one, name) for one in told], np.int64)
-            for name in SPECULATION
-        },
-        **{name: np.zeros(len(rows), dtype=np.int64) for name in NOT_TOLD},
+        **shared.taken(rows, ("arrival_s", "first_token_s", "finish_s"), np.float64),
+        **shared.taken(rows, (*shared.COUNTS, "attempts"), np.int64),
     }
+    return shared.columns(known, told)
 
 
 def histogram(rows: Sequence[Row]) -> LogHistogram:
@@ -161,6 +140,4 @@ def histogram(rows: Sequence[Row]) -> LogHistogram:
 
 def itl(rows: Sequence[Row]) -> dict[str, float | int | None]:
     """Count, mean and quantiles of the gaps between chunks [s]."""
-    gaps = histogram(rows)
-    quantiles = {name: gaps.quantile(q) for name, q in QUANTILES.items()}
-    return {"count": gaps.count, "mean": gaps.mean(), **quantiles}
+    return shared.itl(histogram(rows))

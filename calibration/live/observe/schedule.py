@@ -105,15 +105,14 @@ def stages(asked: Asked) -> list[Planned]:
     return [one for repeat in range(asked.repeats) for one in _ladder(asked, repeat)]
 
 
-def check_size(planned: Sequence[Planned], agreed: bool) -> None:
-    """Refuse more requests than a user is likely to mean.
+def check_size(total: int, agreed: bool) -> None:
+    """Refuse to send more requests than a user is likely to mean.
 
     Raises
     ------
     InputError
         That says how many there are.
     """
-    total = sum(one.requests + one.warm_up for one in planned)
     if total > MOST_REQUESTS and not agreed:
         message = f"{total} requests, warm-up included, are to be sent; give --yes to do so"
         raise InputError("", None, "--requests", f"{message}, or ask for at most {MOST_REQUESTS}")

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from calibration.live import recording
+from calibration.live.address import public
 from calibration.live.observe import rows
 from calibration.live.observe.journal import FILE, Journal, Key, Measured
-from calibration.live.observe.options import Options, public
+from calibration.live.observe.options import Options
+from calibration.live.observe.remarks import contradicted, remarks
 from calibration.live.observe.rows import Row
 from calibration.live.observe.schedule import Planned, stages
 from calibration.live.recording import Stage
+from calibration.live.rows import LATE_S
 from calibration.live.server.per_request import Speculated, acceptance_columns
 from sim.manifest import speccast_version
 from sim.tables import STATUS_NAMES, Columns, RunTable, Status
 
-LATE_S = 0.02
-"""A request sent more than this after its time is late; assumed, two ticks of a busy client."""
 FILES = (
     *(recording.ABOUT, recording.TABLE, recording.STAGES, recording.STEPS_TABLE),
     *(recording.SAMPLES, recording.ERRORS, FILE),
@@ -36,8 +37,10 @@ class Kept:
         Their requests.
     rows : list of list of Row
         The same as they were kept.
-    notes : set of str
-        What the tables leave out, and why.
+    notes : list of str
+        What the tables leave out, and what is odd about them.
+    wrong : str
+        What the server told against the strategy that was stated; empty for nothing.
     """
 
     def __init__(self, options: Options, journal: Journal) -> None:
@@ -45,7 +48,9 @@ class Kept:
         self.stages: list[Stage] = []
         self.runs: list[RunTable] = []
         self.rows: list[list[Row]] = []
-        self.notes: set[str] = set()
+        self.notes: list[str] = []
+        self.wrong = ""
+        self._steps: Columns | None = None
         self._told: list[list[Speculated | None]] = []
         self._collect({})
 
@@ -57,7 +62,7 @@ class Kept:
     ) -> list[Path]:
         """Write all tables; rows of ``flying`` are in no journal, since they are sent again."""
         self._collect(flying)
-        named = {f"{at.name}.{at.replication}.{k}.txt": text for k, text in texts.items() if at}
+        named = self._named(at, texts) if at else {}
         if not self.runs:
             return []
         return recording.write(
@@ -65,7 +70,7 @@ class Kept:
             self.about(),
             self.stages,
             self.runs,
-            acceptance=self._acceptance(),
+            acceptance=self._steps,
             samples=self._samples(),
             texts=named,
             errors=self.errors(),
@@ -86,6 +91,7 @@ class Kept:
             "server": {"engine": "unknown", "version": None, **self._journal.server},
             "strategies": {options.label: options.block},
             "options": options.settings(),
+            "notes": [*self.notes, *([f"the server {self.wrong}"] if self.wrong else [])],
         }
 
     def errors(self) -> list[dict[str, Any]]:
@@ -120,8 +126,17 @@ class Kept:
             self._told.append(told)
             table = rows.columns(own, told)
             self.runs.append(RunTable(stage.point, stage.strategy, stage.replication, table))
+        self._steps, notes = self._acceptance()
+        self.notes = [*notes, *remarks(self._journal, self._options.same_prompts)]
+        self.wrong = contradicted(self._journal, self._options.block)
 
-    def _acceptance(self) -> Columns | None:
+    def _named(self, at: Planned, texts: Mapping[str, str]) -> dict[str, str]:
+        """Files of what the server said around the last part of a stage: none is written twice."""
+        part = len(self._journal.of(at).begun)
+        stem = f"{at.name}.{at.replication}" + (f".part{part}" if part > 1 else "")
+        return {f"{stem}.{when}.txt": text for when, text in texts.items()}
+
+    def _acceptance(self) -> tuple[Columns | None, list[str]]:
         """Steps of requests, numbered through over all stages, which each begin at 0."""
         told, before = [], 0
         for own, said in zip(self.rows, self._told, strict=True):
@@ -129,9 +144,8 @@ class Kept:
             told += [(before + row.id, row.domain, one) for row, one in pairs if one is not None]
             before += max(row.id for row in own) + 1
         steps, note = acceptance_columns(self._options.label, told)
-        left_out = {one.note for _, _, one in told if one.note} | ({note} if note else set())
-        self.notes |= left_out if steps is None else {note} - {""}
-        return steps
+        of_requests = dict.fromkeys(one.note for _, _, one in told) if steps is None else {}
+        return steps, [text for text in (*of_requests, note) if text]
 
     def _in_order(self, points: Mapping[str, Any]) -> list[tuple[Key, Measured]]:
         """By repeat, then as the ladder has them."""
@@ -181,11 +195,11 @@ def _counters(measured: Measured) -> dict[str, float]:
 
 def _sampled(measured: Measured) -> list[tuple[float, str, float]]:
     """Samples of all parts on the clock of the stage."""
-    found, before_s = [], 0.0
-    for end in measured.ends:
-        found += [(before_s + at_s, name, value) for at_s, name, value in end["samples"]]
-        before_s += end["duration_s"]
-    return found
+    return [
+        (end["after_s"] + at_s, name, value)
+        for end in measured.ends
+        for at_s, name, value in end["samples"]
+    ]
 
 
 def _gauges(measured: Measured) -> dict[str, dict[str, float]]:

@@ -1,4 +1,4 @@
-"""Acceptance by draft position, and tokens a step, from a server's counters alone.
+"""Acceptance by draft position, from a server's counters alone.
 
 vLLM and llama.cpp count, for each position, the steps that accepted the draft token there, and with
 it all before; TensorRT-LLM also counts how many were drafted there. A position is tried only where
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import NamedTuple
 
+from models.schema import ModelError
+
 
 class ByPosition(NamedTuple):
     """Acceptance by position.
@@ -19,19 +21,19 @@ class ByPosition(NamedTuple):
     ----------
     alpha : tuple of float
         Chance that the token at position 0, 1, .. is accepted where all before it were.
-    error : tuple of float
+    se : tuple of float
         Standard error of each, as if steps were independent; steps of one request are not, so the
-        true error is larger.
+        true one is larger.
     tried : tuple of int
         Steps each rests on.
     short : bool
         Whether some steps drafted fewer tokens than there are positions, and the server does not
         say at which: then ``alpha`` beyond the first is too low, as a token that was not drafted
-        counts as refused.
+        counts as refused; ``notes`` says so.
     """
 
     alpha: tuple[float, ...]
-    error: tuple[float, ...]
+    se: tuple[float, ...]
     tried: tuple[int, ...]
     short: bool
 
@@ -56,10 +58,10 @@ def acceptance_by_position(
 
     Raises
     ------
-    ValueError
-        If a position was accepted more often than tried.
+    ModelError
+        If a position was accepted more often than tried; key ``acceptance``.
     """
-    accepted, drafted = _row(counters, "spec_accepted_at_"), _row(counters, "spec_drafted_at_")
+    accepted, drafted = row(counters, "spec_accepted_at_"), row(counters, "spec_drafted_at_")
     drafts = drafts_of(counters)
     if not accepted or not drafts:
         return None
@@ -71,20 +73,21 @@ def acceptance_by_position(
     for place, (kept, asked) in enumerate(zip(accepted, tried, strict=True)):
         if kept > asked:
             message = f"draft position {place} was accepted {kept:.0f} times of {asked:.0f} tried"
-            raise ValueError(message)
+            raise ModelError(message, "acceptance")
     seen = [(kept, asked) for kept, asked in zip(accepted, tried, strict=True) if asked > 0]
     alpha = tuple(kept / asked for kept, asked in seen)
-    error = tuple(sqrt(a * (1 - a) / asked) for a, (_, asked) in zip(alpha, seen, strict=True))
+    se = tuple(sqrt(a * (1 - a) / asked) for a, (_, asked) in zip(alpha, seen, strict=True))
     total = counters.get("spec_drafted")
     short = not drafted and total is not None and total < drafts * len(accepted)
-    return ByPosition(alpha, error, tuple(round(asked) for _, asked in seen), short)
+    return ByPosition(alpha, se, tuple(round(asked) for _, asked in seen), short)
 
 
-def _row(counters: Mapping[str, float], start: str) -> list[float]:
-    row: list[float] = []
-    while f"{start}{len(row)}" in counters:
-        row.append(counters[f"{start}{len(row)}"])
-    return row
+def row(counters: Mapping[str, float], start: str) -> list[float]:
+    """Counters of the positions 0, 1, .., as far as there are any."""
+    found: list[float] = []
+    while f"{start}{len(found)}" in counters:
+        found.append(counters[f"{start}{len(found)}"])
+    return found
 
 
 def drafts_of(counters: Mapping[str, float]) -> float | None:
@@ -92,23 +95,11 @@ def drafts_of(counters: Mapping[str, float]) -> float | None:
     return counters.get("spec_drafts", counters.get("spec_drafted_at_0"))
 
 
-def tau(
-    counters: Mapping[str, float], gauges: Mapping[str, Mapping[str, float]] | None = None
-) -> float | None:
-    """Tokens a step with a draft emits, the one of the target included.
-
-    From the counters of drafts and accepted tokens, before the cut at the end of a request. SGLang
-    counts no accepted tokens: there it is the tokens after the first of each request over its
-    verifications, after the cut, and so a little low. With neither, the mean of the server's gauge.
-    None where nothing was drafted or told.
-    """
-    drafts, accepted = drafts_of(counters), counters.get("spec_accepted")
-    if accepted is None and (row := _row(counters, "spec_accepted_at_")):
-        accepted = sum(row)
-    if drafts and accepted is not None:
-        return 1.0 + accepted / drafts
-    tokens, requests = counters.get("generation_tokens"), counters.get("requests")
-    if drafts and tokens is not None and requests is not None and tokens > requests:
-        return (tokens - requests) / drafts
-    gauge = (gauges or {}).get("tau_gauge", {}).get("mean")
-    return gauge if gauge else None
+def notes(found: ByPosition) -> str:
+    """What to know of it before it is used; empty for nothing."""
+    if not found.short or len(found.alpha) < 2:
+        return ""
+    return (
+        "some drafts were shorter than the longest, and the server does not say which: acceptance "
+        "beyond the first position is too low, as tokens not drafted count as refused"
+    )

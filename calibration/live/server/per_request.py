@@ -31,6 +31,9 @@ MOST_UNDRAFTED = 0.01
 """Share of steps without a draft that a strategy that always drafts may show (assumed): those after
 a preemption."""
 
+MOST = 10**9
+"""Of one request: more is no count of tokens or steps (assumed)."""
+
 
 class Speculated(NamedTuple):
     """Speculation of one request.
@@ -160,7 +163,7 @@ def _steps(
 
 def _whole(numbers: Any) -> TypeGuard[list[int]]:
     return isinstance(numbers, list) and all(
-        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in numbers
+        isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= MOST for n in numbers
     )
 
 

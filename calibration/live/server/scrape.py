@@ -54,15 +54,22 @@ class Watched:
         Increase over the stage by neutral name; filled when the stage is over.
     gauges : dict of dict
         ``mean`` and ``max`` of the samples by neutral name; filled when the stage is over.
+        Nothing without both whole texts.
     samples : list of (float, Reading)
         Time since ``start`` [s], and what was read; filled when the stage is over.
     failed, late : int
         Scrapes that got no answer, and those not sent as the one before was still out.
     notes : list of str
         What was left out, and why.
+
+    Parameters
+    ----------
+    expected : bool
+        Whether the server has metrics: then it is noted where they could not be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: bool = True) -> None:
+        self._expected = expected
         self.before = self.after = ""
         self.counters: dict[str, float] = {}
         self.gauges: dict[str, dict[str, float]] = {}
@@ -99,15 +106,27 @@ class Watched:
         self.samples = [(taken_s - self._start_s, read(text)) for taken_s, text in self._kept]
         readings = [reading for _, reading in self.samples]
         self.gauges = summarise(readings)
-        if self.before:
-            last = [read(self.after)] if self.after else readings[-1:]
-            found = increase(read(self.before), [*readings, *last])
-            self.counters = found.counters
-            self.notes += found.notes
+        if self._expected:
+            self._count(readings)
         if self.failed:
             self.notes.append(f"{self.failed} samples of the metrics failed")
         if self.late:
             self.notes.append(f"{self.late} samples were left out, one before was still out")
+
+    def _count(self, readings: Sequence[Reading]) -> None:
+        """What the counters gained; a sample within the stage stands for neither of its ends."""
+        texts = {"before": self.before, "after": self.after}
+        lacking = [name for name, text in texts.items() if not text]
+        if lacking:
+            when = " and ".join(lacking)
+            self.notes.append(f"no counters: the metrics {when} the stage could not be read")
+            return
+        before, after = read(self.before), read(self.after)
+        found = increase(before, [*readings, after])
+        self.counters = found.counters
+        self.notes += found.notes
+        if skipped := max(before.skipped, after.skipped):
+            self.notes.append(f"lines of the metrics that hold no number were left out: {skipped}")
 
 
 class Scraper:
@@ -137,7 +156,13 @@ class Scraper:
     ) -> None:
         self._urls = tuple(urls)
         self._timeout_s = timeout_s
-        self._client = httpx.AsyncClient(timeout=timeout_s, headers=dict(headers or {}))
+        # As the load's: a proxy is not what is measured.
+        self._client = httpx.AsyncClient(
+            timeout=timeout_s,
+            headers=dict(headers or {}),
+            trust_env=False,
+            verify=httpx.create_ssl_context(),
+        )
         self.url: str | None = None
         self.notes: list[str] = []
 
@@ -198,15 +223,15 @@ class Scraper:
     async def stage(self, every_s: float = EVERY_S) -> AsyncIterator[Watched]:
         """Watch a stage: text before, samples within, text after.
 
-        What was read stays in the ``Watched``, also when the stage ends by an exception; then its
-        last sample stands for the text after it.
+        What was read stays in the ``Watched``, also when the stage ends by an exception; then there
+        is no text after it, and so no counters.
 
         Parameters
         ----------
         every_s : float
             Time between samples [s]; the first comes after half of it.
         """
-        watched = Watched()
+        watched = Watched(self.url is not None)
         watched.before = await self.text()
         watched.start()
         task = asyncio.create_task(self._sample(watched, every_s)) if self.url else None
