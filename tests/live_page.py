@@ -104,7 +104,7 @@ def sums(found: Found) -> Lines:
 
 def fitted(found: Found) -> Lines:
     """What ``speccast calibrate live`` printed."""
-    text = fit_report.report(found.fit, WIDTH)
+    text = fit_report.report(found.fit, WIDTH).replace(f"{ROOT}/", "")
     yield from ("```text", *text.rstrip("\n").split("\n"), "```")
 
 
@@ -126,8 +126,8 @@ def gains(found: Found) -> Lines:
     rows = [
         [
             f"{kind}, {one.load}",
-            f"{one.measured:.2f} ({min(one.repeats):.2f}-{max(one.repeats):.2f})",
-            f"{one.predicted:.2f}",
+            f"{one.measured:.3f} ({min(one.repeats):.2f}-{max(one.repeats):.2f})",
+            f"{one.predicted:.3f}",
             f"{100 * (one.predicted / one.measured - 1):+.0f} %",
             f"{one.p:.3f}",
             ("yes" if one.right else "no") if one.significant else "not told",

@@ -14,6 +14,7 @@ from calibration.live.fit.deployed import (
     Deployed,
     accepted,
     engine_for,
+    sampling_of,
     strategy_block,
 )
 from calibration.live.fit.estimate import Fit, fit
@@ -114,7 +115,10 @@ def calibrate(asked: Asked, on_progress: Callable[[int], None] = lambda _: None)
     if asked.strategy is not None and len(observations) > 1:
         raise ModelError("goes with one observation; several each say their own", "--strategy")
     engine = asked.engine or engine_for(observations[0])
-    described = Deployed(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides)
+    described = Deployed(
+        *(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides),
+        sampling=sampling_of(observations[0]),
+    )
     deployed = described.with_kv_cache(observations[0])
     cases: list[Case] = []
     blocks: dict[str, dict[str, Any]] = {}

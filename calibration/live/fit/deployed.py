@@ -44,6 +44,8 @@ class Deployed:
         Further keys of a scenario, as ``--set`` takes them.
     gpu_memory_utilization : float or None
         Share of the memory at which the KV cache is as large as the server says.
+    sampling : str
+        How its answers were sampled, as a workload states it.
     """
 
     hardware: str
@@ -52,6 +54,7 @@ class Deployed:
     engine: str = ENGINE
     overrides: tuple[str, ...] = ()
     gpu_memory_utilization: float | None = None
+    sampling: str = "default"
 
     def document(self) -> dict[str, Any]:
         """Hardware, model and engine as a scenario states them."""
@@ -99,6 +102,7 @@ class Deployed:
             **self.document(),
             "workload": {
                 "arrivals": {"kind": "closed_loop", "users": 1},
+                "sampling": self.sampling,
                 "streams": [
                     {"name": text, "domain": text, "share": 1 / len(texts)} for text in texts
                 ],
@@ -125,6 +129,12 @@ def engine_for(observation: Observation) -> str:
     except ModelError as error:
         raise ModelError(f"{error} (the server is {name} {version})", "--engine") from None
     return wanted
+
+
+def sampling_of(observation: Observation) -> str:
+    """How answers were sampled: greedily at temperature 0; else as the model's own config says."""
+    body = (observation.about.get("options") or {}).get("body") or {}
+    return "greedy" if body.get("temperature") == 0 else "default"
 
 
 def strategy_block(observation: Observation, kind: str | None, k: int | None) -> dict[str, Any]:

@@ -151,7 +151,7 @@ def _workload(found: Calibrated, stem: str, text: str | dict[str, Any]) -> dict[
         arrivals = {"kind": kind, axis: loads[-1]}
         vary = {"vary": {f"workload.arrivals.{axis}": loads}} if len(loads) > 1 else {}
     requests = len(_requests(found)["id"])
-    workload = {"arrivals": arrivals, "requests": requests, "sampling": "greedy"}
+    workload = {"arrivals": arrivals, "requests": requests, "sampling": found.deployed.sampling}
     return {"workload": {**workload, "streams": [stream]}, "run": {"warmup": 0}, **vary}
 
 
