@@ -16,11 +16,11 @@ from calibration.live.observe.asking import Api, Asking, Line, Ready, content
 from calibration.live.observe.prompts import Prompt
 from calibration.live.observe.secrets import hidden, secrets_of
 from calibration.live.observe.sse import EventReader
+from calibration.live.rows import REJECTIONS
 from models.strict_yaml import one_line
 from sim.tables import Status
 
 PATHS: Mapping[Api, str] = {"chat": "/chat/completions", "completions": "/completions"}
-REJECTIONS = (429, 503)
 RETRY_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 """Before the first retry, doubled for each further one, up to the longest; assumed."""
 KEEP_ALIVE_S = 4.0
