@@ -158,9 +158,8 @@ class Client:
             return _broken(answer, at, sent_s, str(error), at.failure)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             cut = f"was cut off after {answer.chunks} chunks of text"
-            why = (
-                f"{cut if at.http_status else 'cannot be reached'}: {error or type(error).__name__}"
-            )
+            reason = str(error) or type(error).__name__
+            why = f"{cut if at.http_status else 'cannot be reached'}: {reason}"
             lost = isinstance(error, httpx.TransportError)
             return _broken(answer, at, sent_s, why)._replace(lost=lost)
         return Outcome(
