@@ -393,7 +393,8 @@ def test_no_file_of_somebody_else_is_replaced(observe, tmp_path, name):
     server = LiveServer()
     server.port = 9
     status, _, err = observe(server)
-    assert (status, "would replace" in err, len(err.splitlines())) == (2, True, 1)
+    assert (status, len(err.splitlines())) == (2, 1)
+    assert f"would replace '{tmp_path / 'live' / name}'" in err or "needs a folder" in err
     assert (tmp_path / "live" / name).read_text() == "mine"
 
 
@@ -406,7 +407,7 @@ def test_what_a_killed_run_left_is_written_even_if_the_next_one_measures_nothing
         assert json.loads(whole[-1]).keys() == {"end"}
         for path in (tmp_path / "live").glob("*.*"):
             path.unlink()
-        journal.write_text("".join(line for line in whole[:4]))
+        journal.write_text("".join(whole[:5]))
         server.behave = lambda number, body: "404"
         status, _, err = observe(server, *options)
     assert status == 1 and "2 requests are kept" in err

@@ -165,7 +165,7 @@ def test_a_key_goes_to_no_other_server(observe, tmp_path, monkeypatch):
     assert not any(word in text for word in ("cret", "t0ken") for text in (*files, out, err))
 
 
-def test_secrets_of_the_address_of_metrics_are_not_printed(observe, tmp_path):
+def test_an_address_of_metrics_is_printed_without_its_password(observe, tmp_path):
     with LiveServer().running() as server:
         url = f"http://me:s%65cret@127.0.0.1:{server.port}/none?t=t0ken"
         _, out, err = observe(server, "--concurrency", 1, "--requests", 1, "--metrics-url", url)

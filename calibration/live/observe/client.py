@@ -16,11 +16,11 @@ from calibration.live.observe.asking import Api, Asking, Line, Ready, content
 from calibration.live.observe.prompts import Prompt
 from calibration.live.observe.secrets import hidden, secrets_of
 from calibration.live.observe.sse import EventReader
+from calibration.live.rows import REJECTIONS
 from models.strict_yaml import one_line
 from sim.tables import Status
 
 PATHS: Mapping[Api, str] = {"chat": "/chat/completions", "completions": "/completions"}
-REJECTIONS = (429, 503)
 RETRY_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
 """Before the first retry, doubled for each further one, up to the longest; assumed."""
 KEEP_ALIVE_S = 4.0
@@ -158,9 +158,8 @@ class Client:
             return _broken(answer, at, sent_s, str(error), at.failure)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             cut = f"was cut off after {answer.chunks} chunks of text"
-            why = (
-                f"{cut if at.http_status else 'cannot be reached'}: {error or type(error).__name__}"
-            )
+            reason = str(error) or type(error).__name__
+            why = f"{cut if at.http_status else 'cannot be reached'}: {reason}"
             lost = isinstance(error, httpx.TransportError)
             return _broken(answer, at, sent_s, why)._replace(lost=lost)
         return Outcome(

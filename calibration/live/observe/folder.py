@@ -33,7 +33,8 @@ class Folder:
 
     def __init__(self, out: Path) -> None:
         self.out, self.journal = out, out / FILE
-        problem = obstacle(out, FILES) or _foreign(out)
+        recording.check_folder(out)
+        problem = obstacle(out, (FILE,)) or _foreign(out)
         if problem is not None:
             raise InputError(str(out), None, "--out", problem)
         self._made: list[Path] = []
@@ -101,9 +102,6 @@ def _foreign(out: Path) -> str | None:
     begun = journal.is_file() and _size(journal) > 0
     if (out / recording.STAGES).exists() and not begun:
         return "holds an observation without its journal, as imports are; choose another"
-    texts = out / recording.TEXTS
-    if texts.exists() and not texts.is_dir():
-        return f"would replace '{texts}', which no `speccast observe` left"
     # An empty journal is what a run leaves that was killed before it had anything to say.
     others = [name for name in (*FILES, recording.TEXTS) if name != FILE]
     return foreign(out, "observe", () if begun else others)

@@ -53,7 +53,8 @@ class Measured:
         """Time the stage has taken so far, without breaks [s]."""
         times = [t for row in self.rows.values() for t in (row.arrival_s, row.finish_s)]
         known = [t for t in times if t is not None]
-        return max([0.0, *known, *(end["after_s"] + end["duration_s"] for end in self.ends)])
+        ends = [float(end["after_s"] + end["duration_s"]) for end in self.ends]
+        return max([0.0, *known, *ends])
 
     @property
     def torn(self) -> bool:
