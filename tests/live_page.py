@@ -27,6 +27,7 @@ from sim.analysis import live_plots, plots
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/live.md"
+README = ROOT / "README.md"
 IMAGES = ROOT / "docs/images"
 WIDTH = 100
 
@@ -57,6 +58,7 @@ def main() -> None:
     ):
         text = replaced(text, name, lines)
     PAGE.write_text(text, "utf-8")
+    README.write_text(replaced(README.read_text("utf-8"), "live", sums(found)), "utf-8")
     for kind, comparison in comparisons.items():
         figure = live_plots.compared(comparison.document())
         (IMAGES / f"live_{kind}.svg").write_bytes(plots.save(figure, "svg"))
