@@ -34,7 +34,7 @@ VALUES: tuple[Any, ...] = (
 AS_GIVEN = Given(strategy=NGRAM, model="m", mode="closed_loop", point={"concurrency": 1})
 
 quick = settings(
-    max_examples=40,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,
