@@ -1,4 +1,4 @@
-"""What a live server can tell of its device and engine: four factors, and how they are applied."""
+"""What a live server can tell of its device and engine: six factors, and how they are applied."""
 
 from __future__ import annotations
 
@@ -19,11 +19,27 @@ from models.profile import Profile
 from models.schema import Constant, Dtype, KvDtype
 from models.transformer import Transformer
 
-ENTRIES = {"launch_us": "fixed", "fixed_us": "fixed", "compute": "compute", "memory": "memory"}
+KERNELS = {
+    "launch_us": "launches",
+    "fixed_us": "launches",
+    "compute": "compute",
+    "memory": "memory",
+}
 """Constants of kernels that a factor moves, and which."""
 
 MOVED = ("gemm", "attention", "prefill_attention", "verify_attention", "elementwise", "head", "moe")
 """Parts of a profile whose constants are moved; links between GPUs are not."""
+
+HOST = {
+    "request_us": "request",
+    "host_plain.per_step_us": "host",
+    "host_speculative.per_step_us": "host",
+    "sampling_us": "draft",
+    "draft_pass_us": "draft",
+    "full_graph_pass_us": "draft",
+    "tree_pass_us": "draft",
+}
+"""Constants of an engine that a factor moves, and which."""
 
 Rows = Mapping[str, NDArray[Any]]
 
@@ -35,9 +51,10 @@ class Factors(NamedTuple):
     ----------
     request : float
         Time of a request outside the engine.
-    fixed : float
-        Time of a step that does not depend on what is in it: launches of kernels, and the host
-        where the GPU waits for it.
+    launches : float
+        Time of kernels that does not depend on sizes.
+    host : float
+        Time of the host in a step, where the GPU waits for it.
     memory, compute : float
         Share of the bandwidth, and of the peak rate, that kernels reach.
     draft : float
@@ -45,7 +62,8 @@ class Factors(NamedTuple):
     """
 
     request: float = 1.0
-    fixed: float = 1.0
+    launches: float = 1.0
+    host: float = 1.0
     memory: float = 1.0
     compute: float = 1.0
     draft: float = 1.0
@@ -77,6 +95,12 @@ class Serving:
         """Measured kernels as the model takes them."""
         return None if self.rows is None else KernelTable.of(self.rows)
 
+    @property
+    def eager(self) -> bool:
+        """Whether its kernels were timed one by one, each with a launch a graph does not pay."""
+        provenance = self.profile.provenance
+        return provenance is not None and any(t.kernel == "eager" for t in provenance.tables)
+
     def launches_us(self) -> float:
         """Time of a step's kernels that does not depend on sizes [us]."""
 
@@ -86,36 +110,17 @@ class Serving:
             head = head_parts(kernels, self.target, self.tp, one)
             return float((total(layers) + total(head))[0])
 
-        return (step_s(self.profile) - step_s(_moved(self.profile, Factors(fixed=0.0)))) / US
+        return (step_s(self.profile) - step_s(_moved(self.profile, Factors(launches=0.0)))) / US
 
-    def host_us(self, kind: str) -> float:
-        """Time of the host a step of plain decoding waits for [us]; 0 where it is hidden."""
-        return 0.0 if self.engine.is_async(kind) else self.engine.host_plain.per_step_us.value
-
-    def moved(self, factors: Factors, kind: str = "autoregressive") -> Serving:
-        """The same with its constants moved.
-
-        Parameters
-        ----------
-        factors : Factors
-        kind : str
-            Kind of strategy the fixed time was seen with: whether the host is part of it.
-
-        Notes
-        -----
-        A fixed time beyond that of the kernels' launches is the host's, where the GPU waits for
-        it. Less than the launches, or a host that is hidden, and it is theirs: kernels timed one
-        by one pay launches that a compiled graph does not. Measured rows are scaled as their
-        closed form is.
-        """
-        launches, host = self.launches_us(), self.host_us(kind)
-        fixed = factors.fixed * (launches + host)
-        if self.engine.is_async(kind):
-            share, host = fixed / launches, self.engine.host_plain.per_step_us.value
-        else:
-            share, host = min(1.0, fixed / launches), max(0.0, fixed - launches)
-        profile = _moved(self.profile, factors._replace(fixed=share))
-        engine = _engine(self.engine, factors, host)
+    def moved(self, factors: Factors) -> Serving:
+        """The same with its constants moved; timed GEMMs as their closed form is."""
+        profile = _moved(self.profile, factors)
+        values = {
+            name: constant.value * getattr(factors, HOST[name])
+            for name, constant in self.engine.constants.items()
+            if name in HOST and getattr(factors, HOST[name]) != 1.0
+        }
+        engine = self.engine.with_constants(values).model_copy(update={"given": self.engine.given})
         rows = self.rows and _scaled(self.rows, self.accelerator, self.profile, profile)
         return replace(self, profile=profile, engine=engine, rows=rows)
 
@@ -133,26 +138,12 @@ def _part(part: Any, factors: Factors) -> Any:
     update: dict[str, Any] = {}
     for name in type(part).model_fields:
         value = getattr(part, name)
-        if isinstance(value, Constant) and name in ENTRIES:
-            moved = value.value * getattr(factors, ENTRIES[name])
+        if isinstance(value, Constant) and name in KERNELS:
+            moved = value.value * getattr(factors, KERNELS[name])
             update[name] = value.model_copy(update={"value": moved})
         elif name == "large" and value is not None:
             update[name] = _part(value, factors)
     return part.model_copy(update=update)
-
-
-def _engine(engine: Engine, factors: Factors, host_us: float) -> Engine:
-    plain, drafting = engine.host_plain.per_step_us, engine.host_speculative.per_step_us
-    more = drafting.value - plain.value
-    values = {
-        "request_us": factors.request * engine.request_us.value,
-        "host_plain.per_step_us": host_us,
-        "host_speculative.per_step_us": max(0.0, host_us + more),
-        "sampling_us": factors.draft * engine.sampling_us.value,
-        "draft_pass_us": factors.draft * engine.draft_pass_us.value,
-    }
-    changed = {name: us for name, us in values.items() if us != engine.constants[name].value}
-    return engine.with_constants(changed).model_copy(update={"given": engine.given})
 
 
 def _scaled(rows: Rows, accelerator: Accelerator, before: Profile, after: Profile) -> Rows:

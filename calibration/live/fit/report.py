@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,16 +10,19 @@ import numpy as np
 from calibration.live.fit.command import Calibrated
 from calibration.live.fit.constants import Loads
 from calibration.live.fit.estimate import Estimate
+from calibration.live.fit.knobs import Serving
 from calibration.live.server.by_position import ByPosition, notes
+from models.strategies import Strategy
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
 
 WHAT = {
     "request": ("time of a request outside the engine", "ms"),
-    "fixed": ("fixed time of a step: launches and host", "ms"),
+    "launches": ("launches of a step's kernels", "ms"),
+    "host": ("host time of a step the GPU waits for", "ms"),
     "memory": ("share of the bandwidth, matrix products", ""),
     "compute": ("share of the peak rate, matrix products", ""),
-    "draft": ("host time for drafts: sampling, or a pass", "ms"),
+    "draft": ("host time for drafts, a step or a pass", "ms"),
 }
 
 
@@ -29,39 +32,43 @@ class Row(NamedTuple):
     Attributes
     ----------
     estimate : Estimate
-    before, after : float
-        In milliseconds, or as a share.
+    before, after, error : float
+        In milliseconds, or as a share; the last is a standard error.
     """
 
     estimate: Estimate
     before: float
     after: float
-
-    @property
-    def error(self) -> float | None:
-        """Standard error, in the same unit; None where it was not identified."""
-        error = self.estimate.error
-        return None if error is None else error * self.before
+    error: float
 
 
 def rows(found: Calibrated) -> list[Row]:
     """Every factor with the constant it moves."""
-    serving, engine = found.serving, found.serving.engine
+    serving = found.serving
+    engine = serving.engine
     gemm = serving.profile.gemm[serving.accelerator.compute_dtype(serving.weights)]
-    passes = any(
-        case.strategy.draft_passes(serving.target, engine, serving.weights, serving.tp)
-        for case in found.cases
-    )
-    draft = engine.draft_pass_us if passes else engine.sampling_us
+    drafting = [case.strategy for case in found.cases if case.strategy.drafted]
     before = {
         "request": engine.request_us.value / 1e3,
-        "fixed": (serving.launches_us() + serving.host_us("autoregressive")) / 1e3,
+        "launches": serving.launches_us() / 1e3,
+        "host": engine.host_plain.per_step_us.value / 1e3,
         "memory": gemm.memory.value,
         "compute": gemm.compute.value,
-        "draft": draft.value / 1e3,
+        "draft": _draft_us(serving, drafting[0]) / 1e3 if drafting else 0.0,
     }
-    estimates = found.fit.estimates
-    return [Row(one, before[one.name], before[one.name] * one.factor) for one in estimates]
+    return [
+        Row(one, before[one.name], before[one.name] * one.factor, before[one.name] * one.error)
+        for one in found.fit.estimates
+    ]
+
+
+def _draft_us(serving: Serving, strategy: Strategy) -> float:
+    """What a draft pass costs the host, or where there is none choosing among drafted tokens."""
+    engine = serving.engine
+    passes = strategy.draft_passes(serving.target, engine, serving.weights, serving.tp)
+    if all(one.head_only for one in passes):
+        return engine.sampling_us.value
+    return engine.draft_us(strategy.kind)[0]
 
 
 def report(found: Calibrated, width: int, colour: bool = False) -> str:
@@ -82,21 +89,35 @@ def _lines(found: Calibrated, width: int) -> Iterator[Line]:
             "live",
             [
                 Column("", [_after(row) for row in lines]),
-                Column("std. error", [number(row.error) for row in lines]),
+                Column("std. error", [_error(row) for row in lines]),
             ],
         ),
     ]
     yield from table(keys, groups, width, [False] * len(lines))
     yield Line("")
-    vague = [_what(row) for row in lines if not row.estimate.identified]
-    if vague:
-        kept = "; ".join(vague)
-        text = f"Not identified by these stages, kept as known before: {kept}."
-        yield from paragraph(text, width)
+    for told in _untold(lines):
+        yield from paragraph(told, width)
     yield from paragraph(_met(found), width)
     for label, told in found.acceptance.items():
         if told.told is not None:
             yield from paragraph(_accepted(label, told.told), width)
+
+
+def _untold(lines: Sequence[Row]) -> Iterator[str]:
+    vague = [row for row in lines if not row.estimate.identified]
+    kept = [_what(row) for row in vague if row.estimate.factor == 1]
+    if kept:
+        yield f"Not identified by these stages, kept as known before: {'; '.join(kept)}."
+    joint = [
+        f"{_what(row)} {number(row.after)} ± {number(row.error)}"
+        for row in vague
+        if row.estimate.factor != 1
+    ]
+    if joint:
+        yield (
+            "Not identified by themselves, but the stages contradict what was known; with the "
+            f"others they are met best by: {'; '.join(joint)}."
+        )
 
 
 def _what(row: Row) -> str:
@@ -104,19 +125,21 @@ def _what(row: Row) -> str:
     return f"{what} [{unit}]" if unit else what
 
 
+def _error(row: Row) -> str:
+    return number(row.error) if row.estimate.identified else MISSING
+
+
 def _after(row: Row) -> str:
     return number(row.after) if row.estimate.identified else MISSING
 
 
 def _met(found: Calibrated) -> str:
-    parts = []
+    fit, parts = found.fit, []
     for metric, name in (("tpot_s", "time per token"), ("ttft_s", "time to first token")):
-        mine = np.array([f.metric == metric for case in found.cases for f in case.figures])
-        if mine.any():
-            off = _mape(found.fit.residuals[mine])
-            before = _mape(found.fit.before[mine])
-            parts.append(f"{name} {percent(off)} ({percent(before)} before)")
-    return f"Mean error over {found.fit.residuals.size} figures of the stages: {', '.join(parts)}."
+        after, before = fit.of(metric), fit.of(metric, before=True)
+        if after.size:
+            parts.append(f"{name} {percent(_mape(after))} ({percent(_mape(before))} before)")
+    return f"Mean error over {len(fit.pools)} figures of the stages: {', '.join(parts)}."
 
 
 def _mape(residuals: np.ndarray) -> float:
@@ -151,14 +174,14 @@ def as_json(found: Calibrated) -> dict[str, Any]:
         ],
         "figures": [
             {
-                "stage": case.stage.name,
-                "replication": case.stage.replication,
-                "metric": figure.metric,
-                "requests": int(figure.rows.size),
-                "measured_s": figure.value_s,
+                "what": pool.name,
+                "repeats": len(pool.members),
+                "off": float(np.expm1(-residual)),
+                "off_before": float(np.expm1(-before)),
             }
-            for case in found.cases
-            for figure in case.figures
+            for pool, residual, before in zip(
+                found.fit.pools, found.fit.residuals, found.fit.before, strict=True
+            )
         ],
         "mape": _mape(found.fit.residuals),
         "mape_before": _mape(found.fit.before),

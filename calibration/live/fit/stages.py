@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from calibration.live.fit.knobs import Factors, Rows, Serving
 from calibration.live.recording import Stage
@@ -37,6 +38,9 @@ FLOOR = {"tpot_s": 0.03, "ttft_s": 0.05}
 ALONE = 0.3
 """Relative error of a single request: assumed."""
 
+ONE_SIGMA = 0.8413447460685429
+"""Share of a normal distribution below one standard deviation."""
+
 
 class Figure(NamedTuple):
     """A mean over some requests of a stage.
@@ -59,17 +63,10 @@ class Figure(NamedTuple):
         """The same mean of another table of these requests [s]."""
         return float(metrics.LATENCIES[self.metric](columns)[self.rows].mean())
 
-    def error(self, measured: Columns, simulated: Columns) -> float:
-        """Relative standard error of the mean, model error included.
-
-        What makes one request longer than another, as its prompt, is in the simulation as well: the
-        error comes from the ratios, request by request.
-        """
+    def ratios(self, measured: Columns, simulated: Columns) -> Floats:
+        """Logarithms of measured over simulated, a request each."""
         latency = metrics.LATENCIES[self.metric]
-        ratios = np.log(latency(measured)[self.rows] / latency(simulated)[self.rows])
-        n = ratios.size
-        spread = float(ratios.std(ddof=1)) / n**0.5 if n > 1 else ALONE
-        return float(np.hypot(spread, FLOOR[self.metric]))
+        return np.log(latency(measured)[self.rows] / latency(simulated)[self.rows])
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ class Case:
 
     def simulated(self, serving: Serving, factors: Factors) -> Columns:
         """The request table of the stage as it is simulated."""
-        moved = serving.moved(factors, self.strategy.kind)
+        moved = serving.moved(factors)
         deployment = replace(
             self.deployment,
             profile=moved.profile,
@@ -163,23 +160,81 @@ def _rows(scenario: Scenario, deployment: Deployment) -> Rows | None:
     return {key: values[used] for key, values in columns.items()}
 
 
-def measured(cases: Sequence[Case]) -> Floats:
-    """Figures of all stages, one after another [s]."""
-    return np.array([figure.value_s for case in cases for figure in case.figures])
+@dataclass(frozen=True)
+class Pool:
+    """The repeats of one figure: the same load, the same strategy, the same group of requests.
+
+    Attributes
+    ----------
+    name : str
+        Load and metric, as ``concurrency=4 tpot_s``.
+    members : tuple of (int, int)
+        Case and figure of each repeat.
+    floor : float
+        Least relative error, which repeats do not make smaller.
+    """
+
+    name: str
+    metric: str
+    members: tuple[tuple[int, int], ...]
+    floor: float
 
 
-class Simulated(NamedTuple):
-    """The same figures from the simulator [s], and the relative errors of those measured."""
+def pools(cases: Sequence[Case]) -> tuple[Pool, ...]:
+    """Repeats put together. Groups of prompts of one load share one error of the model."""
+    found: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
+    for c, case in enumerate(cases):
+        seen = dict.fromkeys(FLOOR, 0)
+        for f, figure in enumerate(case.figures):
+            key = f"{case.strategy.name} {case.stage.name}", figure.metric, seen[figure.metric]
+            seen[figure.metric] += 1
+            found.setdefault(key, []).append((c, f))
+    groups = {(load, metric): place + 1 for load, metric, place in found}
+    return tuple(
+        Pool(f"{load} {metric}", metric, tuple(own), FLOOR[metric] * groups[load, metric] ** 0.5)
+        for (load, metric, _), own in found.items()
+    )
 
-    values_s: Floats
+
+class Seen(NamedTuple):
+    """Every pool at some constants.
+
+    Attributes
+    ----------
+    ratios : ndarray, shape (pools,)
+        Mean logarithm of measured over simulated means.
+    errors : ndarray, shape (pools,)
+        Their standard errors, that of the model included.
+    """
+
+    ratios: Floats
     errors: Floats
 
 
-def simulated(cases: Sequence[Case], serving: Serving, factors: Factors) -> Simulated:
-    """Simulate all stages with moved constants."""
-    values, errors = [], []
-    for case in cases:
-        columns = case.simulated(serving, factors)
-        values += [figure.of(columns) for figure in case.figures]
-        errors += [figure.error(case.columns, columns) for figure in case.figures]
-    return Simulated(np.array(values), np.array(errors))
+def seen(cases: Sequence[Case], pooled: Sequence[Pool], serving: Serving, factors: Factors) -> Seen:
+    """Simulate all stages with moved constants, and compare request by request.
+
+    What makes one request longer than another, as its prompt, is in the simulation as well: the
+    error of a mean comes from the ratios of single requests.
+    """
+    tables = [case.simulated(serving, factors) for case in cases]
+    ratios, errors = [], []
+    for pool in pooled:
+        means, single = [], []
+        for c, f in pool.members:
+            figure, table = cases[c].figures[f], tables[c]
+            means.append(np.log(figure.value_s / figure.of(table)))
+            single.append(figure.ratios(cases[c].columns, table))
+        ratios.append(float(np.mean(means)))
+        errors.append(float(np.hypot(_spread(single), pool.floor)))
+    return Seen(np.array(ratios), np.array(errors))
+
+
+def _spread(groups: Sequence[Floats]) -> float:
+    """Standard error of the mean of single ratios; of few requests it is larger than it looks."""
+    ratios = np.concatenate([one - one.mean() for one in groups])
+    freedom = ratios.size - len(groups)
+    if freedom < 1:
+        return ALONE
+    spread = float(np.sqrt((ratios**2).sum() / freedom / ratios.size))
+    return spread * float(stats.t.ppf(ONE_SIGMA, freedom))
