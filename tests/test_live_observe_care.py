@@ -382,5 +382,5 @@ def test_results_of_other_clients_are_held_against_what_is_stated_too():
     counters = {"spec_drafts": 9.0, "spec_accepted_at_0": 5.0, "spec_accepted_at_1": 0.0}
     load = Load("r.json", "vllm", "closed_loop", {"concurrency": 1}, (), counters=counters)
     assert strategy_of([load], "{kind: ngram, k: 2}", None)[1]["k"] == 2
-    with pytest.raises(InputError, match=r"--strategy: the server drafts 2 tokens .* r.json"):
+    with pytest.raises(InputError, match=r"--strategy: the server drafts 2 tokens .*\(r.json\)"):
         strategy_of([load], "{kind: ngram, k: 4}", None)
