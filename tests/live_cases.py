@@ -21,6 +21,7 @@ from sim.analysis.steady import whole_run
 from sim.scenario.load import load_scenario
 
 RECORD = Path(__file__).resolve().parent / "measured" / "live"
+CPU = RECORD.parent / "decoding" / "cpu.yaml"
 KINDS = ("plain", "ngram", "medusa")
 LADDER = (1, 2, 4, 8)
 FITTED_ON = (1, 4)
@@ -65,16 +66,23 @@ class Speedup(NamedTuple):
 
 
 @cache
-def observed(kind: str) -> Observation:
-    """A server as it was recorded."""
-    return recording.read(RECORD / kind)
+def observed(kind: str, repeats: int | None = None) -> Observation:
+    """A server as it was recorded, or its first repeats alone."""
+    seen = recording.read(RECORD / kind)
+    kept = [n for n, one in enumerate(seen.stages) if repeats is None or one.replication < repeats]
+    stages, runs = (tuple(of[n] for n in kept) for of in (seen.stages, seen.runs))
+    return seen._replace(stages=stages, runs=runs)
 
 
-def calibrated(folder: Path) -> tuple[Calibrated, Path]:
+def calibrated(folder: Path, repeats: int | None = None) -> tuple[Calibrated, Path]:
     """Fit to plain decoding at two loads; the scenario it leaves."""
+    runs = RECORD / "plain"
+    if repeats is not None:
+        seen, runs = observed("plain", repeats), folder / "runs"
+        recording.write(runs, seen.about, seen.stages, seen.runs)
     asked = Asked(
-        folders=(RECORD / "plain",),
-        hardware=str(RECORD / "cpu.yaml"),
+        folders=(runs,),
+        hardware=str(CPU),
         transformer="smollm2-135m",
         engine="vllm_cpu_0.32",
         loads=tuple(map(float, FITTED_ON)),
@@ -84,9 +92,10 @@ def calibrated(folder: Path) -> tuple[Calibrated, Path]:
     return found, written[0]
 
 
-def compared(kind: str, scenario: Path) -> Comparison:
+def compared(kind: str, scenario: Path, repeats: int | None = None) -> Comparison:
     """A server beside its prediction, acceptance as its requests had it."""
-    return compare(observed(kind), load_scenario(scenario), repeat=True)
+    band = ["run.band=true" if repeats is None else "run.band=false"]
+    return compare(observed(kind, repeats), load_scenario(scenario, band), repeat=True)
 
 
 def mape(comparison: Comparison, loads: Sequence[int], metric: str) -> float:
@@ -103,7 +112,8 @@ def speedups(plain: Comparison, other: Comparison) -> list[Speedup]:
     for load in LADDER:
         rates = [_rates(one.observation, load) for one in (plain, other)]
         base, own = (_predicted(one, load) for one in (plain, other))
-        ratios = tuple(b / a for a, b in zip(*rates, strict=True))
+        # Medusa had fewer repeats, the first of all.
+        ratios = tuple(b / a for a, b in zip(*rates, strict=False))
         found.append(Speedup(load, ratios, own / base))
     return found
 

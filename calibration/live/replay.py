@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from sim.scenario.schema import Scenario
 from sim.scenario.workload import Workload
 from sim.tables import Columns, RunTable
 
-STREAM = "live"
+STREAM, MIXED = "live", "mixed"
 
 LEAST_GAP_S = 1e-3
 """Between the first requests of two users: a server takes them in one by one, and begins with the
@@ -58,7 +57,7 @@ def replayed(
     sent = in_order(select(run.columns, answered))
     write_trace(path, sent)
     lengths = {"kind": "trace", "file": str(path), "format": "csv"}
-    stream: dict[str, Any] = {"name": STREAM, "domain": domain(run.columns)}
+    stream: dict[str, Any] = {"name": STREAM, "domain": MIXED if repeat else domain(sent, path)}
     arrivals: dict[str, Any] = lengths
     if "concurrency" in stage.point:
         users = stage.point["concurrency"]
@@ -78,8 +77,8 @@ def replayed(
         "vary": {},
     }
     if repeat:
-        text, steps = domain(run.columns), path.with_suffix(".yaml")
-        strategies = (repeating(one, sent, text, steps) for one in scenario.strategies)
+        steps = path.with_suffix(".yaml")
+        strategies = (repeating(one, sent, MIXED, steps) for one in scenario.strategies)
         changes["strategies"] = tuple(strategies)
     return scenario.model_copy(update=changes)
 
@@ -106,6 +105,27 @@ def _stagger_s(columns: Columns, users: int) -> float:
     return float(users * max(gap_s, LEAST_GAP_S))
 
 
-def domain(columns: Columns) -> str:
-    """The commonest kind of text."""
-    return str(Counter(columns["domain"].tolist()).most_common(1)[0][0])
+def domain(columns: Columns, lengths: Path) -> str | dict[str, Any]:
+    """Kind of text of a stream that sends these requests, as a scenario states it.
+
+    Parameters
+    ----------
+    columns : Columns
+        Requests in the order in which they are sent.
+    lengths : Path
+        File of their lengths; where there are several kinds of text, one beside it lists them.
+    """
+    texts = columns["domain"].tolist()
+    if len(set(texts)) == 1:
+        return str(texts[0])
+    path = domains_file(lengths)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["at", "domain"])
+        writer.writerows((place / len(texts), text) for place, text in enumerate(texts))
+    return {"kind": "trace", "unit": "share", "file": str(path)}
+
+
+def domains_file(lengths: Path) -> Path:
+    """File of the kinds of text beside a file of lengths."""
+    return lengths.with_name(f"{lengths.stem.removesuffix('_lengths')}_domains.csv")

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from calibration.live.recording import Observation
+from calibration.live.repeated import told
 from models.strategies import Strategy, fixed_types
 from models.strict_yaml import InputError, one_line, show
 from sim.analysis import metrics
@@ -72,10 +73,10 @@ def as_recorded(observation: Observation) -> Strategy:
         raise InputError(where, None, "strategies", f"must be one of {known}, got {show(block)}")
     if block["kind"] != BASELINE:
         rows = [metrics.select(run.columns, finished(run.columns)) for run in observation.runs]
-        if not all((columns["n_steps"] > 0).all() for columns in rows):
+        if not all(map(told, rows)):
             message = "were not told for every request; state acceptance in the scenario instead"
             raise InputError(where, None, "steps of requests", message)
-        block["acceptance"] = {"tau": metrics.tau(metrics.joined(rows))}
+        block["acceptance"] = {"tau": metrics.tau(metrics.joined(rows)) or 1.0}
     try:
         return kind.model_validate(block | {"label": observation.label})
     except ValidationError as error:

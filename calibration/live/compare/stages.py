@@ -18,6 +18,7 @@ from calibration.live.compare.comparison import (
 from calibration.live.compare.predict import Ends, Prediction, predict
 from calibration.live.compare.served import as_recorded, served
 from calibration.live.recording import Observation, Stage
+from calibration.live.server.emitted import tau_of_stages
 from models.strict_yaml import InputError
 from sim.analysis import metrics
 from sim.analysis.metrics import finished
@@ -86,7 +87,7 @@ def compare(
                 ends, report = band and number == 0, counted.of(stage.name)
                 predicted.append(predict(file, chosen, stage, run, ends, report, repeat))
                 counted.advance(int(finished(run.columns).sum()), ends)
-            rows.append(_compared(stages, runs, predicted))
+            rows.append(_compared(stages, runs, predicted, chosen.kind))
     except KeyboardInterrupt:
         if not rows:
             raise
@@ -138,11 +139,11 @@ def _points(
 
 
 def _compared(
-    stages: Sequence[Stage], runs: Sequence[RunTable], predicted: Sequence[Prediction]
+    stages: Sequence[Stage], runs: Sequence[RunTable], predicted: Sequence[Prediction], kind: str
 ) -> Compared:
     tables = [run.columns for run in runs]
-    measured, tau_from = _measured(tables, stages)
-    repeats = [_measured([t], [s])[0] for t, s in zip(tables, stages, strict=True)]
+    measured, tau_from = _measured(tables, stages, kind)
+    repeats = [_measured([t], [s], kind)[0] for t, s in zip(tables, stages, strict=True)]
     expected = _values([one.columns for one in predicted], [one.kv_use for one in predicted])
     bands = predicted[0].bands
     scores = {}
@@ -164,19 +165,17 @@ def _compared(
     )
 
 
-def _measured(tables: Sequence[Columns], stages: Sequence[Stage]) -> tuple[Values, str | None]:
-    """Metrics of recorded stages, and where their tau is from."""
+def _measured(
+    tables: Sequence[Columns], stages: Sequence[Stage], kind: str
+) -> tuple[Values, str | None]:
+    """Metrics of recorded stages of a kind of strategy, and where their tau is from."""
     use = [stage.gauges.get("kv_use", {}).get("mean") for stage in stages]
     values = _values(tables, use)
     if any(table["n_steps"].any() for table in tables):
         return values, "requests"
-    # SGLang counts drafts only: what was accepted of them it tells by a gauge.
-    counters = [stage.counters for stage in stages if "spec_accepted" in stage.counters]
-    if drafts := sum(one.get("spec_drafts", 0.0) for one in counters):
-        tau = 1 + sum(one["spec_accepted"] for one in counters) / drafts
-        return values | {"tau": tau}, "counters"
-    gauges = [one["mean"] for stage in stages if (one := stage.gauges.get("tau_gauge"))]
-    return values | {"tau": fmean(gauges) if gauges else None}, "gauge" if gauges else None
+    counters, gauges = ([getattr(one, name) for one in stages] for name in ("counters", "gauges"))
+    tau, source = tau_of_stages(counters, gauges, kind)
+    return values | {"tau": tau}, source
 
 
 def _values(tables: Sequence[Columns], kv_use: Sequence[float | None]) -> Values:

@@ -14,13 +14,13 @@ from calibration.live.fit.deployed import (
     Deployed,
     accepted,
     engine_for,
+    sampling_of,
     strategy_block,
 )
 from calibration.live.fit.estimate import Fit, fit
 from calibration.live.fit.knobs import Serving
 from calibration.live.fit.stages import Case, serving_of
 from calibration.live.recording import Observation, Stage
-from calibration.live.replay import domain
 from models.schema import ModelError
 from models.strict_yaml import InputError, show
 from sim.analysis.metrics import finished
@@ -115,7 +115,10 @@ def calibrate(asked: Asked, on_progress: Callable[[int], None] = lambda _: None)
     if asked.strategy is not None and len(observations) > 1:
         raise ModelError("goes with one observation; several each say their own", "--strategy")
     engine = asked.engine or engine_for(observations[0])
-    described = Deployed(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides)
+    described = Deployed(
+        *(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides),
+        sampling=sampling_of(observations[0]),
+    )
     deployed = described.with_kv_cache(observations[0])
     cases: list[Case] = []
     blocks: dict[str, dict[str, Any]] = {}
@@ -151,7 +154,8 @@ def _cases(
     loads: Sequence[float],
     folder: Path,
 ) -> list[Case]:
-    scenario = deployed.scenario([block], domain(one.runs[0].columns))
+    texts = sorted({str(text) for run in one.runs for text in run.columns["domain"]})
+    scenario = deployed.scenario([block], texts)
     return [
         Case.of(scenario, scenario.strategies[0], stage, run, folder)
         for stage, run in zip(one.stages, one.runs, strict=True)

@@ -7,17 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from calibration.acceptance import command as acceptance
 from calibration.acceptance import runs as recorded
-from calibration.acceptance.trace import Trace
 from calibration.live.recording import STEPS_TABLE, Observation
-from calibration.live.replay import STREAM
-from calibration.live.replay import domain as domain_of
-from calibration.live.server.by_position import acceptance_by_position
+from calibration.live.server.by_position import ByPosition, acceptance_by_position
 from models import catalog
 from models.acceptance_file import AcceptanceFile
 from models.schema import ModelError
@@ -49,6 +44,8 @@ class Deployed:
         Further keys of a scenario, as ``--set`` takes them.
     gpu_memory_utilization : float or None
         Share of the memory at which the KV cache is as large as the server says.
+    sampling : str
+        How its answers were sampled, as a workload states it.
     """
 
     hardware: str
@@ -57,6 +54,7 @@ class Deployed:
     engine: str = ENGINE
     overrides: tuple[str, ...] = ()
     gpu_memory_utilization: float | None = None
+    sampling: str = "default"
 
     def document(self) -> dict[str, Any]:
         """Hardware, model and engine as a scenario states them."""
@@ -84,14 +82,16 @@ class Deployed:
         share = round(needed / deployment.accelerator.memory_bytes, 4)
         return replace(self, gpu_memory_utilization=share) if 0 < share <= 1 else self
 
-    def scenario(self, strategies: Sequence[Mapping[str, Any]], text: str = "general") -> Scenario:
+    def scenario(
+        self, strategies: Sequence[Mapping[str, Any]], texts: Sequence[str] = ("general",)
+    ) -> Scenario:
         """A scenario of it, to be given the workload of a stage.
 
         Parameters
         ----------
         strategies : sequence of mapping
-        text : str
-            Domain of its requests: acceptance may be known of some only.
+        texts : sequence of str
+            Domains of its requests: acceptance may be known of some only.
 
         Raises
         ------
@@ -102,7 +102,10 @@ class Deployed:
             **self.document(),
             "workload": {
                 "arrivals": {"kind": "closed_loop", "users": 1},
-                "streams": [{"name": STREAM, "domain": text}],
+                "sampling": self.sampling,
+                "streams": [
+                    {"name": text, "domain": text, "share": 1 / len(texts)} for text in texts
+                ],
             },
             "strategies": [dict(one) for one in strategies],
             "run": {"baseline": False, "band": False},
@@ -126,6 +129,12 @@ def engine_for(observation: Observation) -> str:
     except ModelError as error:
         raise ModelError(f"{error} (the server is {name} {version})", "--engine") from None
     return wanted
+
+
+def sampling_of(observation: Observation) -> str:
+    """How answers were sampled: greedily at temperature 0; else as the model's own config says."""
+    body = (observation.about.get("options") or {}).get("body") or {}
+    return "greedy" if body.get("temperature") == 0 else "default"
 
 
 def strategy_block(observation: Observation, kind: str | None, k: int | None) -> dict[str, Any]:
@@ -167,13 +176,13 @@ class Accepted:
         For the strategy in a scenario; empty where nothing was told.
     file : AcceptanceFile or None
         Fit and recorded steps, where it told the steps of every request.
-    errors : tuple of float
-        Standard errors of acceptance by position, where only counters told it.
+    told : ByPosition or None
+        Acceptance by position, where only counters told it.
     """
 
     block: dict[str, Any]
     file: AcceptanceFile | None = None
-    errors: tuple[float, ...] = ()
+    told: ByPosition | None = None
 
 
 def accepted(
@@ -197,7 +206,6 @@ def accepted(
         label = observation.label
         given = f"{label}={yaml.safe_dump(dict(block), default_flow_style=True, width=10**6)}"
         runs = recorded.read(observation.folder / STEPS_TABLE, [given])
-        runs = runs._replace(traces=_pooled(observation, place.with_suffix(".parquet")))
         fitted = acceptance.fit(runs, False, lambda *_: None)
         acceptance.write(fitted.file, place)
         return Accepted({"file": name, "entry": label}, fitted.file)
@@ -211,35 +219,27 @@ def accepted(
         raise InputError(where, None, "acceptance", message)
     rates: dict[str, Any] = {"alpha_by_pos": [round(one, 4) for one in told.alpha]}
     if block["kind"] == LOOKUP:
-        rates = {"match_rate": round(_match_rate(counters), 4)} | rates
-    return Accepted(rates, None, told.se)
-
-
-def _pooled(observation: Observation, path: Path) -> dict[str, dict[str, Trace]]:
-    """Its steps as of one kind of text: a replayed stage is one stream, of whatever was sent."""
-    steps = pq.read_table(observation.folder / STEPS_TABLE)
-    text = domain_of(observation.runs[0].columns)
-    place = steps.schema.get_field_index("domain")
-    names = pa.array([text] * len(steps), steps.schema.field(place).type)
-    pq.write_table(steps.set_column(place, steps.schema.field(place), names), path)
-    return recorded.read_traces(path)
+        rates = {"match_rate": _match_rate(counters, str(observation.folder))} | rates
+    return Accepted(rates, None, told)
 
 
 def summed(observation: Observation) -> dict[str, float]:
-    """Counters of the server over all stages."""
-    counters: dict[str, float] = {}
-    for stage in observation.stages:
-        for key, value in stage.counters.items():
-            counters[key] = counters.get(key, 0.0) + value
-    return counters
+    """Counters of the server over all stages; those that every stage has."""
+    counters = [stage.counters for stage in observation.stages]
+    names = set(counters[0]).intersection(*counters[1:]) if counters else set()
+    return {name: sum(one[name] for one in counters) for name in sorted(names)}
 
 
-def _match_rate(counters: Mapping[str, float]) -> float:
+def _match_rate(counters: Mapping[str, float], where: str) -> float:
     """Share of the decode steps in which a lookup found a draft.
 
     Servers count steps with a draft; each step emits the tokens it accepted and one more, and each
     prompt's first token comes of none.
     """
-    drafts = counters["spec_drafts"]
-    steps = counters["generation_tokens"] - counters["requests"] - counters["spec_accepted"]
-    return min(1.0, drafts / max(steps, drafts))
+    needed = ("spec_drafts", "generation_tokens", "requests", "spec_accepted")
+    if missing := [name for name in needed if name not in counters]:
+        message = f"cannot be told, the server does not count {', '.join(missing)}"
+        raise InputError(where, None, "acceptance.match_rate", message)
+    drafts, generated, requests, kept = (counters[name] for name in needed)
+    steps = generated - requests - kept
+    return round(min(0.9999, drafts / max(steps, drafts)), 4)

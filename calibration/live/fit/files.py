@@ -9,18 +9,23 @@ from typing import Any
 from calibration.kernels.profile_file import write_profile
 from calibration.live.fit import constants as calibrated
 from calibration.live.fit.command import Calibrated
-from calibration.live.replay import STREAM, domain, in_order, write_trace
+from calibration.live.replay import STREAM, domain, domains_file, in_order, write_trace
+from models import catalog
 from models.acceptance_file import AcceptanceFile, dump
 from models.strict_yaml import InputError
 from sim.analysis.metrics import finished, joined, select
 from sim.interrupts import held
 from sim.scenario.dump import to_yaml
 from sim.scenario.load import load_scenario
+from sim.scenario.overrides import locate, parse_override, replaced
 from sim.scenario.schema import BASELINE
 from sim.staging import obstacle, staged
 from sim.tables import Columns
 
 SUFFIXES = (".yaml", ".yml")
+
+LOADS = {"concurrency": ("closed_loop", "users"), "rate_per_s": ("poisson", "rate_per_s")}
+"""Arrivals of a scenario that load a server as a stage did, and the key of the load."""
 
 
 def check_out(file: str, folders: Sequence[Path]) -> Path:
@@ -45,7 +50,8 @@ def names_of(path: Path) -> list[str]:
     """Files it may write: scenario, profile and its rows, engine, acceptance, lengths."""
     stem = path.stem
     own = [f"{stem}_profile.yaml", f"{stem}_profile.parquet", f"{stem}_engine.yaml"]
-    return [path.name, *own, f"{stem}_acceptance.yaml", f"{stem}_lengths.csv"]
+    more = [f"{stem}_acceptance.yaml", f"{stem}_lengths.csv", f"{stem}_domains.csv"]
+    return [path.name, *own, *more]
 
 
 def write(found: Calibrated, path: Path, command: str) -> list[Path]:
@@ -74,9 +80,15 @@ def write(found: Calibrated, path: Path, command: str) -> list[Path]:
         text(f"{stem}_engine.yaml", calibrated.engine_text(engine))
         if told := _acceptance_text(found):
             text(f"{stem}_acceptance.yaml", told)
-        _write_lengths(found, scratch / f"{stem}_lengths.csv")
-        names.append(f"{stem}_lengths.csv")
-        (scratch / path.name).write_text(_head(found) + to_yaml(document(found, stem)), "utf-8")
+        lengths, sent = scratch / f"{stem}_lengths.csv", _requests(found)
+        write_trace(lengths, sent)
+        kinds = domain(sent, lengths)
+        if isinstance(kinds, dict):
+            kinds["file"] = domains_file(lengths).name
+            names.append(kinds["file"])
+        names.append(lengths.name)
+        said = _head(found) + to_yaml(document(found, stem, kinds))
+        (scratch / path.name).write_text(said, "utf-8")
         load_scenario(scratch / path.name)
         with held():
             for name in names_of(path):
@@ -86,40 +98,72 @@ def write(found: Calibrated, path: Path, command: str) -> list[Path]:
     return [path.parent / name for name in names]
 
 
-def document(found: Calibrated, stem: str) -> dict[str, Any]:
-    """The scenario: the server as calibrated, the requests it was sent, what it ran."""
+def document(found: Calibrated, stem: str, text: str | dict[str, Any]) -> dict[str, Any]:
+    """The scenario: the server as calibrated, the requests it was sent, what it ran.
+
+    Parameters
+    ----------
+    found : Calibrated
+    stem : str
+        Of the names of the files beside it.
+    text : str or dict
+        Domain of the requests as a stream states it.
+    """
     base = found.deployed.document()
-    base["hardware"] = {"profile": f"{stem}_profile.yaml"}
-    base["engine"]["name"] = f"{stem}_engine.yaml"
+    base["model"]["transformer"] = _anywhere(base["model"]["transformer"])
+    whole = {**base, **_workload(found, stem, text), "strategies": _strategies(found, stem)}
+    for one in map(parse_override, found.deployed.overrides):
+        whole = replaced(whole, locate(whole, one.key), one.value)
+    whole["hardware"] = _fitted(whole["hardware"], f"{stem}_profile.yaml")
+    whole["engine"]["name"] = f"{stem}_engine.yaml"
+    return whole
+
+
+def _strategies(found: Calibrated, stem: str) -> list[dict[str, Any]]:
+    """Plain decoding, and what the servers ran with the acceptance they told."""
     strategies: list[dict[str, Any]] = [{"kind": BASELINE}]
     for label, block in found.blocks.items():
+        if block["kind"] == BASELINE:
+            continue
         told = found.acceptance[label]
         own = dict(told.block)
         if told.file is not None:
             own["file"], own["entry"] = f"{stem}_acceptance.yaml", label
-        if block["kind"] != BASELINE:
-            strategies.append({**block, "label": label, **({"acceptance": own} if own else {})})
+        draft = {"draft": _anywhere(str(block["draft"]))} if "draft" in block else {}
+        acceptance = {"acceptance": own} if own else {}
+        strategies.append({**block, **draft, "label": label, **acceptance})
+    return strategies
+
+
+def _workload(found: Calibrated, stem: str, text: str | dict[str, Any]) -> dict[str, Any]:
+    """The requests at the loads fitted; how they are run, and the loads to go through."""
     lengths = {"kind": "trace", "file": f"{stem}_lengths.csv", "format": "csv"}
-    stream: dict[str, Any] = {"name": STREAM, "domain": domain(_requests(found))}
+    stream: dict[str, Any] = {"name": STREAM, "domain": text}
     points = [case.stage.point for case in found.cases]
-    key, loads = next(iter(points[0])), sorted({next(iter(point.values())) for point in points})
+    key = next(iter(points[0]))
+    loads = sorted({point[key] for point in points if key in point})
     vary: dict[str, Any] = {}
     if key == "rate_scale":
         arrivals: dict[str, Any] = lengths
     else:
         stream["lengths"] = {**lengths, "order": "recorded"}
-        users = key == "concurrency"
-        kind, axis = ("closed_loop", "users") if users else ("poisson", "rate_per_s")
+        kind, axis = LOADS[key]
         arrivals = {"kind": kind, axis: loads[-1]}
         vary = {"vary": {f"workload.arrivals.{axis}": loads}} if len(loads) > 1 else {}
-    workload = {"arrivals": arrivals, "requests": len(_requests(found)["id"])}
-    return {
-        **base,
-        "workload": {**workload, "sampling": "greedy", "streams": [stream]},
-        "strategies": strategies,
-        "run": {"warmup": 0},
-        **vary,
-    }
+    requests = len(_requests(found)["id"])
+    workload = {"arrivals": arrivals, "requests": requests, "sampling": found.deployed.sampling}
+    return {"workload": {**workload, "streams": [stream]}, "run": {"warmup": 0}, **vary}
+
+
+def _anywhere(name: str) -> str:
+    """A name of the catalogue as it is, a file by its whole path."""
+    known = name in catalog.names("transformers") or not Path(name).exists()
+    return name if known else str(Path(name).resolve())
+
+
+def _fitted(hardware: dict[str, Any], profile: str) -> dict[str, Any]:
+    """The device by its fitted profile, GPUs and prices as stated."""
+    return {"profile": profile} | {k: v for k, v in hardware.items() if k not in ("gpu", "profile")}
 
 
 def _requests(found: Calibrated) -> Columns:
@@ -129,10 +173,6 @@ def _requests(found: Calibrated) -> Columns:
     if "rate_scale" in stages[0].point:
         runs = runs[:1]
     return joined([in_order(select(columns, finished(columns))) for columns in runs])
-
-
-def _write_lengths(found: Calibrated, path: Path) -> None:
-    write_trace(path, _requests(found))
 
 
 def _acceptance_text(found: Calibrated) -> str:

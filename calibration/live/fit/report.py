@@ -10,6 +10,7 @@ import numpy as np
 from calibration.live.fit.command import Calibrated
 from calibration.live.fit.constants import Loads
 from calibration.live.fit.estimate import Estimate
+from calibration.live.server.by_position import ByPosition, notes
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.verdict import number, percent
 
@@ -94,8 +95,8 @@ def _lines(found: Calibrated, width: int) -> Iterator[Line]:
         yield from paragraph(text, width)
     yield from paragraph(_met(found), width)
     for label, told in found.acceptance.items():
-        if words := _accepted(label, told.block, told.errors):
-            yield from paragraph(words, width)
+        if told.told is not None:
+            yield from paragraph(_accepted(label, told.told), width)
 
 
 def _what(row: Row) -> str:
@@ -123,12 +124,12 @@ def _mape(residuals: np.ndarray) -> float:
     return float(np.abs(np.expm1(-residuals)).mean())
 
 
-def _accepted(label: str, block: dict[str, Any], errors: tuple[float, ...]) -> str:
-    if "alpha_by_pos" not in block or not errors:
-        return ""
-    pairs = zip(block["alpha_by_pos"], errors, strict=True)
+def _accepted(label: str, told: ByPosition) -> str:
+    pairs = zip(told.alpha, told.se, strict=True)
     rates = ", ".join(f"{alpha:.3f} ± {error:.3f}" for alpha, error in pairs)
-    return f"Acceptance of {label} by position, given all before: {rates}."
+    text = f"Acceptance of {label} by position, given all before: {rates}."
+    doubt = notes(told)
+    return f"{text} Mind: {doubt}." if doubt else text
 
 
 def as_json(found: Calibrated) -> dict[str, Any]:
