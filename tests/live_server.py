@@ -30,7 +30,7 @@ class LiveServer:
         counted: Callable[[LiveServer], str] = lambda server: "",
     ) -> None:
         self.behave, self.gap_s, self.metrics, self.told = behave, gap_s, metrics, told
-        self.counted = counted
+        self.counted, self.fingerprint = counted, "vllm-0.32.0-1234abcd"
         self.seen: list[dict[str, Any]] = []
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.headers: list[dict[str, str]] = []
@@ -199,7 +199,7 @@ class Streams:
 
     def _more(self) -> dict[str, Any]:
         told = self.server.told
-        return {"system_fingerprint": "vllm-0.32.0-1234abcd"} | (
+        return {"system_fingerprint": self.server.fingerprint} | (
             {"metrics": {"speculative_decoding": told}} if told else {}
         )
 

@@ -17,6 +17,8 @@ from live_server import LiveServer
 from test_live_observe import kept, statuses
 
 from calibration.live import recording
+from calibration.live.imports.requests import Load
+from calibration.live.imports.served import strategy_of
 from calibration.live.observe.journal import Measured
 from calibration.live.observe.load import Loader, Part, Sent
 from calibration.live.observe.prompts import Prompts
@@ -24,6 +26,7 @@ from calibration.live.observe.remarks import cached_share
 from calibration.live.observe.rows import Row
 from calibration.live.observe.schedule import Planned
 from calibration.live.stated import Drafts, contradiction, drafts_told
+from models.strict_yaml import InputError
 from sim import verbs
 
 KEY = "sk-very-secret-0123456789"
@@ -148,21 +151,22 @@ def test_a_second_process_is_refused(observe, tmp_path):
         assert observe(server, *into)[0] == 0
 
 
-def test_a_key_goes_to_no_other_server(observe, tmp_path, monkeypatch):
+@pytest.mark.parametrize("user", ["", "me:s%65cret@"])
+def test_a_key_goes_to_no_other_server(observe, tmp_path, monkeypatch, user):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with LiveServer(metrics=True).running() as server, LiveServer(metrics=True).running() as other:
-        url = f"http://me:s%65cret@127.0.0.1:{other.port}/metrics?t=t0ken"
+        url = f"http://{user}127.0.0.1:{other.port}/metrics?t=t0ken"
         options = ("--concurrency", 1, "--requests", 2, "--metrics-url", url)
         status, out, err = observe(server, *options)
         assert status == 0, err
         assert kept(tmp_path).stages[0].counters["generation_tokens"] == 0, "of the other server"
-        assert any(path.startswith("/metrics") for path, _ in other.asked)
-        other_keys = [headers.get("authorization", "") for _, headers in other.asked]
-        assert all(key.startswith("Basic ") for key in other_keys)
+        keys = {headers.get("authorization", "")[:6] for _, headers in other.asked}
+        assert keys == {"Basic " if user else ""}
         models = [headers for path, headers in server.asked if path == "/v1/models"]
         assert models[-1]["authorization"] == f"Bearer {KEY}"
     files = [path.read_text("latin-1") for path in (tmp_path / "live").rglob("*.*")]
-    assert not any(word in text for word in ("cret", "t0ken") for text in (*files, out, err))
+    assert not any(word in text for word in ("s%65", "secret-", "t0ken") for text in files)
+    assert not any(word in out + err for word in ("s%65", "secret-", "t0ken"))
 
 
 def test_an_address_of_metrics_is_printed_without_its_password(observe, tmp_path):
@@ -200,16 +204,13 @@ def test_a_server_that_does_not_say_who_it_is_is_asked_again(observe, tmp_path, 
     assert statuses(kept(tmp_path)) == [["FINISHED"] * 6] * 2
 
 
-def test_an_unknown_server_is_not_noted_as_known(observe, tmp_path, monkeypatch):
-    async def nobody(options, at, fingerprint):
-        return {}
-
+def test_an_unknown_server_is_asked_again_by_the_next_run(observe, tmp_path):
     with LiveServer().running() as server:
-        with monkeypatch.context() as patched:
-            patched.setattr("calibration.live.observe.observer.identified", nobody)
-            observe(server, "--concurrency", 1, "--requests", 2)
+        server.fingerprint = ""
+        observe(server, "--concurrency", 1, "--requests", 2)
         assert kept(tmp_path).about["server"]["engine"] == "unknown"
         assert '{"server"' not in journal(tmp_path).read_text()
+        server.fingerprint = "vllm-0.32.0-1234abcd"
         observe(server, "--concurrency", 1, "--requests", 2, "--repeats", 2)
     assert kept(tmp_path).about["server"]["engine"] == "vllm"
 
@@ -375,3 +376,11 @@ def test_counts_that_cannot_be_do_not_stand_in_the_way_of_going_on(observe, tmp_
         assert observe(server, *options)[0] == 0
         assert observe(server, *options, "--repeats", 2)[0] == 0
     assert statuses(kept(tmp_path)) == [["FINISHED", "FAILED", "FINISHED"], ["FINISHED"] * 3]
+
+
+def test_results_of_other_clients_are_held_against_what_is_stated_too():
+    counters = {"spec_drafts": 9.0, "spec_accepted_at_0": 5.0, "spec_accepted_at_1": 0.0}
+    load = Load("r.json", "vllm", "closed_loop", {"concurrency": 1}, (), counters=counters)
+    assert strategy_of([load], "{kind: ngram, k: 2}", None)[1]["k"] == 2
+    with pytest.raises(InputError, match=r"--strategy: the server drafts 2 tokens .*\(r.json\)"):
+        strategy_of([load], "{kind: ngram, k: 4}", None)
