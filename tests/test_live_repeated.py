@@ -12,12 +12,13 @@ from calibration.live import recording
 from calibration.live.compare.served import as_recorded
 from calibration.live.compare.stages import compare
 from calibration.live.recording import Stage
-from calibration.live.repeated import ENTRY, repeating
+from calibration.live.repeated import ENTRY, Seen, repeating
 from models.acceptance_file import read
 from models.strategies import fixed_types
 from models.strict_yaml import InputError
 from sim.scenario.load import load_scenario
 
+SEEN = Seen("llama-3.1-8b", "2026-11-30")
 NGRAM = fixed_types()["ngram"].model_validate({"kind": "ngram", "k": 4, "acceptance": {"tau": 1.5}})
 
 
@@ -29,8 +30,8 @@ def test_every_request_keeps_its_steps_and_its_draft_tokens(tmp_path: Path) -> N
         ("n_steps", "drafted", "accepted"), zip(*told, strict=True), strict=True
     ):
         columns[name] = np.array(values)
-    repeating(NGRAM, columns, "text", tmp_path / "steps.yaml")
-    recorded = read(tmp_path / "steps.yaml").entries[ENTRY].replay["text"]
+    repeating(NGRAM, columns, "text", tmp_path / "steps.json", SEEN)
+    recorded = read(tmp_path / "steps.json").entries[ENTRY].replay["text"]
     accepted, drafted = recorded.steps()
     assert drafted is not None
     starts = np.cumsum(recorded.lengths) - recorded.lengths
@@ -46,15 +47,15 @@ def test_steps_with_a_draft_are_spread_over_the_answer(tmp_path: Path) -> None:
     columns = by_hand(1)
     columns |= {"n_steps": np.array([12]), "drafted": np.array([16]), "accepted": np.array([4])}
     columns["output_tokens"] = np.array([17])
-    repeating(NGRAM, columns, "text", tmp_path / "steps.yaml")
-    _, drafted = read(tmp_path / "steps.yaml").entries[ENTRY].replay["text"].steps()
+    repeating(NGRAM, columns, "text", tmp_path / "steps.json", SEEN)
+    _, drafted = read(tmp_path / "steps.json").entries[ENTRY].replay["text"].steps()
     assert drafted is not None
     assert np.flatnonzero(drafted).tolist() == [1, 4, 7, 10]
 
 
 def test_nothing_is_repeated_that_was_not_told(tmp_path: Path) -> None:
-    assert repeating(NGRAM, by_hand(3), "text", tmp_path / "steps.yaml") is NGRAM
-    assert not (tmp_path / "steps.yaml").exists()
+    assert repeating(NGRAM, by_hand(3), "text", tmp_path / "steps.json", SEEN) is NGRAM
+    assert not (tmp_path / "steps.json").exists()
 
 
 def test_a_server_is_predicted_as_it_ran(tmp_path: Path) -> None:
