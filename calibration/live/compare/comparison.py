@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from calibration.live.compare.predict import Ends
 from calibration.live import remarks
+from calibration.live.compare.predict import Ends
 from calibration.live.recording import Observation
 from sim.analysis.metrics import QUANTILES, finished
 from sim.scenario.load import ScenarioFile
