@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from live_recordings import (
     PLAIN,
@@ -92,3 +93,32 @@ def test_a_grid_of_deployments_is_refused_one_of_loads_is_not(recorded, tmp_path
     assert compare(recording.read(runs), load_scenario(grid, ["model.tp=1"])).overall < 1e-9
     grid.write_text(SCENARIO + "vary: {workload.arrivals.users: [3, 5]}\n", "utf-8")
     assert compare(recording.read(runs), load_scenario(grid)).overall < 1e-9
+
+
+DRAFTED = {"spec_drafts": 100.0, "spec_drafted": 300.0, "spec_accepted": 170.0}
+
+
+def test_a_server_that_drafted_is_not_taken_as_plain_decoding(monkeypatch, scenario):
+    monkeypatch.setattr(comparing, "predict", lambda *_: predicted(by_hand(4)))
+    stage = Stage({"concurrency": 1}, 0, "autoregressive", counters=DRAFTED)
+    seen = observation([stage], [by_hand(4)])
+    file = load_scenario(scenario)
+    with pytest.raises(InputError) as error:
+        compare(seen, file)
+    assert str(error.value) == (
+        f"{scenario}:10: strategies: the recording names 'autoregressive', but its server drafted; "
+        "choose one of 'autoregressive', 'eagle3 K=3' with --strategy"
+    )
+    assert compare(seen, file, "eagle3 K=3").strategy == "eagle3 K=3"
+    with pytest.raises(InputError, match=r"runs: strategies: names 'autoregressive', but the serv"):
+        compare(seen, file, repeat=True)
+    plain = observation([stage._replace(counters={"spec_drafts": 0.0})], [by_hand(4)])
+    assert compare(plain, file).strategy == "autoregressive"
+
+
+def test_requests_alone_tell_that_a_server_drafted(monkeypatch, scenario):
+    monkeypatch.setattr(comparing, "predict", lambda *_: predicted(by_hand(4)))
+    table = by_hand(4) | {"drafted": np.full(4, 6)}
+    seen = observation([Stage({"concurrency": 1}, 0, "autoregressive")], [table])
+    with pytest.raises(InputError, match="but its server drafted"):
+        compare(seen, load_scenario(scenario))

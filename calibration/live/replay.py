@@ -99,7 +99,8 @@ def usable(stage: Stage, run: RunTable) -> bool:
     served beside fewer others than its name says.
     """
     answered = finished(run.columns)
-    return bool(answered.any()) and 1 - float(answered.mean()) <= MOST_LOST
+    lost = int((~answered).sum())
+    return bool(answered.any()) and lost <= MOST_LOST * answered.size
 
 
 def _day(stage: Stage) -> str:

@@ -49,8 +49,8 @@ def engine_for(observation: Observation, hardware: str) -> str:
     }
     if not found or not covering:
         known = ", ".join(own) or _newest(re.sub(r"\W", "_", name))
-        what = f"there is no entry for {name} {version}"
-        if not found:
+        what = f"there is no entry for {name} {version}".rstrip()
+        if own and not found:
             what = f"the server is {name}, and did not say of which version"
         raise ModelError(f"{what}: choose the nearest of {known}", OPTION)
     return max(covering, key=covering.__getitem__)
@@ -58,12 +58,8 @@ def engine_for(observation: Observation, hardware: str) -> str:
 
 def _entries(stem: str) -> list[str]:
     """Entries by the version of an engine, oldest first."""
-    own = [
-        name
-        for name in catalog.names("engines")
-        if re.fullmatch(rf"{re.escape(stem)}_[\d.]+", name)
-    ]
-    return sorted(own, key=_written_of)
+    own = re.compile(rf"{re.escape(stem)}_[\d.]+")
+    return sorted(filter(own.fullmatch, catalog.names("engines")), key=_written_of)
 
 
 def _written_of(entry: str) -> Version:
