@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from models.acceptance_block import Acceptance
 from models.paths import Ints
 from models.schema import Frozen, ModelError, PositiveInt
-from models.strict_yaml import one_line, read_yaml, validate
+from models.strict_yaml import InputError, one_line, read_yaml, validate
 
 VERSION = 1
+JSON = ".json"
+"""Ending of files that one step of a calculation leaves for the next."""
 
 Error = float | None
 """A standard error; None where the data say nothing about it."""
@@ -176,7 +178,7 @@ class AcceptanceFile(Frozen):
 
 
 def read(path: str | Path) -> AcceptanceFile:
-    """Read an acceptance file.
+    """Read an acceptance file: YAML, or JSON of any size as ``write_json`` leaves it.
 
     Raises
     ------
@@ -193,7 +195,28 @@ def read(path: str | Path) -> AcceptanceFile:
 @lru_cache(maxsize=16)
 def _read(path: str, state: tuple[int, int] | None) -> AcceptanceFile:
     """Every point and domain of a scenario asks for the file: parse it once while unchanged."""
-    return validate(AcceptanceFile, read_yaml(path))
+    if not path.endswith(JSON):
+        return validate(AcceptanceFile, read_yaml(path))
+    try:
+        return AcceptanceFile.model_validate_json(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(path, None, "", f"cannot read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InputError(path, None, where, one_line(first["msg"])) from None
+
+
+def write_json(file: AcceptanceFile, path: Path) -> None:
+    """Write a file that is only read again by machine, and may be larger than YAML may.
+
+    Parameters
+    ----------
+    file : AcceptanceFile
+    path : Path
+        Ends in ``JSON``.
+    """
+    path.write_text(file.model_dump_json(exclude_unset=True), "utf-8")
 
 
 def dump(file: AcceptanceFile) -> str:

@@ -70,11 +70,12 @@ def run() -> Lines:
     about = seen[0].about
     stages = sum(len(one.stages) for one in seen)
     requests = sum(len(run.columns["id"]) for one in seen for run in one.runs)
-    repeats = 1 + max(stage.replication for stage in seen[0].stages)
+    repeats = [1 + max(stage.replication for stage in one.stages) for one in seen]
+    counted = ", ".join(f"{n} of {kind}" for n, kind in zip(repeats, KINDS, strict=True))
     server = about["server"]
     yield (
         f"SmolLM2-135M in bf16 on {server['engine']} {server['version']}, {about['machine']}, one "
-        f"thread, {about['date']}: {', '.join(KINDS)}; {repeats} interleaved repeats of "
+        f"thread, {about['date']}: interleaved repeats, {counted}, at "
         f"{', '.join(map(str, LADDER))} users, {stages} stages, {requests} requests of at most "
         f"{about['options']['tokens']} tokens."
     )

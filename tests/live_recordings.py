@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from calibration.live import recording
+from calibration.live.compare import stages as comparing
+from calibration.live.compare.predict import Ends, Prediction
 from calibration.live.recording import Observation, Stage
 from sim import experiment
 from sim.analysis.timeline import course
@@ -105,3 +108,19 @@ def observation(
         for stage, table in zip(stages, tables, strict=True)
     )
     return Observation(Path("runs"), about(strategies), tuple(stages), runs)
+
+
+def predicted(
+    table: Columns,
+    kv_use: float | None = None,
+    bands: dict[str, Ends] | None = None,
+    saturated: bool = False,
+) -> Prediction:
+    """A prediction by hand."""
+    return Prediction(table, kv_use, bands or {}, saturated)
+
+
+def predicts(monkeypatch: pytest.MonkeyPatch, *predictions: Prediction) -> None:
+    """Let these be what is predicted of the stages, in order."""
+    left = iter(predictions)
+    monkeypatch.setattr(comparing, "predict", lambda *_: next(left))

@@ -51,7 +51,9 @@ class Runs(NamedTuple):
     machine: str
 
 
-def read(runs: Path, given: Sequence[str] = ()) -> Runs:
+def read(
+    runs: Path, given: Sequence[str] = (), stated: Mapping[str, Mapping[str, Any]] | None = None
+) -> Runs:
     """Read the runs of a folder, or a table by itself.
 
     Parameters
@@ -60,6 +62,8 @@ def read(runs: Path, given: Sequence[str] = ()) -> Runs:
         Folder with ``acceptance.parquet`` and ``run.json``, or a Parquet file of that schema.
     given : sequence of str
         ``LABEL={kind: ..., ...}`` for what ``run.json`` beside the table does not say.
+    stated : mapping of mapping, optional
+        The same, label by label.
 
     Raises
     ------
@@ -69,7 +73,8 @@ def read(runs: Path, given: Sequence[str] = ()) -> Runs:
     path = runs / TABLE if runs.is_dir() else runs
     traces = read_traces(path)
     about = _about(path.with_name(ABOUT))
-    blocks = {**about.get("strategies", {}), **dict(map(_given, given))}
+    said = {label: dict(block) for label, block in (stated or {}).items()}
+    blocks = {**about.get("strategies", {}), **dict(map(_given, given)), **said}
     silent = [label for label in traces if label not in blocks]
     if silent:
         where = f"{path.with_name(ABOUT)} does not say what strategy '{silent[0]}' is"

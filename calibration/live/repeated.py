@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from models.acceptance_block import Acceptance
-from models.acceptance_file import VERSION, AcceptanceFile, Entry, Recorded, Shape, dump
+from models.acceptance_file import VERSION, AcceptanceFile, Entry, Recorded, Shape, write_json
 from models.paths import Ints
 from models.strategies import Strategy
 from sim.analysis.metrics import tau
@@ -17,7 +17,16 @@ from sim.tables import Columns
 ENTRY = "recorded"
 
 
-def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> Strategy:
+class Seen(NamedTuple):
+    """What acceptance was seen of: the target by its own name, and the day as 2026-01-31."""
+
+    target: str
+    date: str
+
+
+def repeating(
+    strategy: Strategy, columns: Columns, domain: str, path: Path, seen: Seen
+) -> Strategy:
     """The strategy with the acceptance that requests had, one by one in their order.
 
     A server tells a request's decode steps, and the draft tokens verified and accepted in all of
@@ -32,7 +41,8 @@ def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> 
     domain : str
         Of the stream they are sent by.
     path : Path
-        Takes the file; the strategy reads it.
+        Takes the file, and ends in ``.json``; the strategy reads it.
+    seen : Seen
 
     Returns
     -------
@@ -55,12 +65,12 @@ def repeating(strategy: Strategy, columns: Columns, domain: str, path: Path) -> 
     file = AcceptanceFile(
         version=VERSION,
         title="acceptance of recorded requests",
-        target="as recorded",
-        date="2000-01-01",
+        target=seen.target,
+        date=seen.date,
         source="a live server's counts of each request",
         entries={ENTRY: entry},
     )
-    path.write_text(dump(file), "utf-8")
+    write_json(file, path)
     block = Acceptance(file=str(path), entry=ENTRY, replay=True)
     return strategy.model_copy(update={"acceptance": block})
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calibration.live.recording import Stage
-from calibration.live.repeated import repeating
+from calibration.live.repeated import Seen, repeating
+from models import catalog
+from models.acceptance_file import JSON
 from models.schema import ModelError
 from sim.analysis.metrics import finished, select
 from sim.scenario.schema import Scenario
@@ -22,6 +25,10 @@ LEAST_GAP_S = 1e-3
 """Between the first requests of two users: a server takes them in one by one, and begins with the
 first. Assumed."""
 
+MOST_LOST = 0.05
+"""Share of requests without an answer above which a stage was not under the load it is named for.
+Assumed."""
+
 
 def replayed(
     scenario: Scenario, stage: Stage, run: RunTable, folder: Path, repeat: bool = False
@@ -29,8 +36,8 @@ def replayed(
     """The scenario with the workload of a recorded stage in place of its own.
 
     A closed loop has as many users, who take the recorded requests in their order; requests at a
-    rate or of a trace come when they were due. Requests that failed are left out, and so is what
-    a prefix cache answered.
+    rate or of a trace come when they were due. Requests that failed are left out. Prompts are
+    computed in full, also what a prefix cache answered of them: ``remarks.cached`` says where.
 
     Parameters
     ----------
@@ -60,7 +67,8 @@ def replayed(
     stream: dict[str, Any] = {"name": STREAM, "domain": MIXED if repeat else domain(sent, path)}
     arrivals: dict[str, Any] = lengths
     if "concurrency" in stage.point:
-        users = stage.point["concurrency"]
+        # More users than requests were never there.
+        users = min(stage.point["concurrency"], count)
         stagger_s = _stagger_s(run.columns, users)
         arrivals = {"kind": "closed_loop", "users": users, "stagger_s": stagger_s}
         stream["lengths"] = {**lengths, "order": "recorded"}
@@ -77,10 +85,27 @@ def replayed(
         "vary": {},
     }
     if repeat:
-        steps = path.with_suffix(".yaml")
-        strategies = (repeating(one, sent, MIXED, steps) for one in scenario.strategies)
+        steps = path.with_suffix(JSON)
+        seen = Seen(catalog.transformer(scenario.model.transformer).name, _day(stage))
+        strategies = (repeating(one, sent, MIXED, steps, seen) for one in scenario.strategies)
         changes["strategies"] = tuple(strategies)
     return scenario.model_copy(update=changes)
+
+
+def usable(stage: Stage, run: RunTable) -> bool:
+    """Whether a stage can be replayed as the load it is named for.
+
+    Not where more than ``MOST_LOST`` of its requests have no answer: those that have one were then
+    served beside fewer others than its name says.
+    """
+    answered = finished(run.columns)
+    lost = int((~answered).sum())
+    return bool(answered.any()) and lost <= MOST_LOST * answered.size
+
+
+def _day(stage: Stage) -> str:
+    """Day of a stage; that of its replay where nothing says it."""
+    return stage.started[:10] or datetime.date.today().isoformat()
 
 
 def in_order(columns: Columns) -> Columns:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from calibration.live import remarks
 from calibration.live.compare.predict import Ends
 from calibration.live.recording import Observation
 from sim.analysis.metrics import QUANTILES, finished
@@ -134,9 +135,16 @@ class Comparison(NamedTuple):
 
     @property
     def unanswered(self) -> list[str]:
-        """Stages of which no request was answered, by name; they are not compared."""
-        runs = zip(self.observation.stages, self.observation.runs, strict=True)
-        return list(dict.fromkeys(s.name for s, run in runs if not finished(run.columns).any()))
+        """Loads at which no request was answered at all, by name; they are not compared."""
+        runs = list(zip(self.observation.stages, self.observation.runs, strict=True))
+        named = dict.fromkeys(stage.name for stage, _ in runs)
+        answered = {stage.name for stage, run in runs if finished(run.columns).any()}
+        return [name for name in named if name not in answered]
+
+    @property
+    def left_out(self) -> list[str]:
+        """Stages that are not compared for requests without an answer, with how many have one."""
+        return remarks.left_out(self.observation.stages, self.observation.runs)
 
     @property
     def missing(self) -> list[tuple[dict[str, Any], str]]:
@@ -159,6 +167,8 @@ class Comparison(NamedTuple):
             "strategy": {"measured": self.observation.label, "predicted": self.strategy},
             "rows": [row.document() for row in self.rows],
             "unanswered": self.unanswered,
+            "left_out": self.left_out,
+            "cached": remarks.cached(self.observation.stages, self.observation.runs),
             "mape": {
                 "overall": self.overall,
                 "over": list(OVERALL),

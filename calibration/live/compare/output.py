@@ -48,6 +48,8 @@ def failure(comparison: Comparison, most_percent: float) -> str | None:
     """Why predictions are farther off than that on average; None where they are not."""
     if comparison.overall is None:
         return "nothing was both measured and predicted, so --fail-over fails"
+    if comparison.left_out:
+        return f"{comparison.left_out[0]} is not compared, so --fail-over fails"
     if comparison.missing:
         point, metric = comparison.missing[0]
         where = " ".join(f"{key}={value}" for key, value in point.items())

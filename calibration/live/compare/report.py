@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from calibration.live.remarks import lost_note
 from sim.analysis.layout import MISSING, Column, Group, Line, paragraph, render, table
 from sim.analysis.report import BASIS
 from sim.analysis.verdict import FEW, number, percent
@@ -162,8 +163,10 @@ def _notes(document: Document) -> Iterator[str]:
         )
     if full := [" ".join(reversed(place(row))) for row in rows if row["saturated"]]:
         yield f"Predicted to be saturated: {', '.join(full)}; latencies are those of a run as long."
-    if document["unanswered"]:
-        yield f"No request was answered, so left out: {', '.join(document['unanswered'])}."
+    if document["left_out"]:
+        yield lost_note(document["left_out"])
+    if document["cached"]:
+        yield document["cached"]
     yield from _shortcomings(rows)
     for source in dict.fromkeys(row["tau_from"] for row in rows):
         if source in TAU_FROM:

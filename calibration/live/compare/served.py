@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from calibration.live.recording import Observation
 from calibration.live.repeated import told
+from calibration.live.stated import drafts_told
 from models.strategies import Strategy, fixed_types
 from models.strict_yaml import InputError, one_line, show
 from sim.analysis import metrics
@@ -33,8 +34,9 @@ def served(observation: Observation, file: ScenarioFile, asked: str | None = Non
     Raises
     ------
     InputError
-        If no strategy, or more than one, has the block or the label of the observation; or none
-        has the name asked for.
+        If no strategy, or more than one, has the block or the label of the observation; none has
+        the name asked for; or the observation is said to be of plain decoding and the server
+        drafted.
     """
     known = file.points[0].scenario.strategies
     named = {strategy.name: strategy for strategy in known}
@@ -43,6 +45,12 @@ def served(observation: Observation, file: ScenarioFile, asked: str | None = Non
         if asked not in named:
             raise InputError("", None, "--strategy", f"must be one of {listed}, got {show(asked)}")
         return named[asked]
+    if drafted_unsaid(observation):
+        raise file.document.error(
+            "strategies",
+            f"the recording names {show(observation.label)}, but its server drafted; choose one of "
+            f"{listed} with --strategy",
+        )
     same = [strategy for strategy in known if matches(strategy, observation.block)]
     called = named.get(observation.label)
     if len(same) == 1:
@@ -64,13 +72,19 @@ def as_recorded(observation: Observation) -> Strategy:
     ------
     InputError
         If the server told no steps of every request, or the observation names no strategy that can
-        be simulated.
+        be simulated, or plain decoding where the server drafted.
     """
     block, where = dict(observation.block), str(observation.folder)
     kind = fixed_types().get(str(block.get("kind")))
     if kind is None:
         known = ", ".join(sorted(fixed_types()))
         raise InputError(where, None, "strategies", f"must be one of {known}, got {show(block)}")
+    if drafted_unsaid(observation):
+        message = (
+            f"names {show(observation.label)}, but the server drafted; choose a strategy of the "
+            "scenario with --strategy"
+        )
+        raise InputError(where, None, "strategies", message)
     if block["kind"] != BASELINE:
         rows = [metrics.select(run.columns, finished(run.columns)) for run in observation.runs]
         if not all(map(told, rows)):
@@ -83,6 +97,14 @@ def as_recorded(observation: Observation) -> Strategy:
         first = error.errors()[0]
         key = ".".join(map(str, ("strategies", observation.label, *first["loc"])))
         raise InputError(where, None, key, one_line(first["msg"])) from None
+
+
+def drafted_unsaid(observation: Observation) -> bool:
+    """Whether a server drafted that is recorded as one of plain decoding."""
+    if observation.block.get("kind") != BASELINE:
+        return False
+    told = any(drafts_told(stage.counters, stage.gauges).seen for stage in observation.stages)
+    return told or any(bool(run.columns["drafted"].any()) for run in observation.runs)
 
 
 def matches(strategy: Strategy, block: Mapping[str, Any]) -> bool:

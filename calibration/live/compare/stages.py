@@ -18,6 +18,7 @@ from calibration.live.compare.comparison import (
 from calibration.live.compare.predict import Ends, Prediction, predict
 from calibration.live.compare.served import as_recorded, served
 from calibration.live.recording import Observation, Stage
+from calibration.live.replay import usable
 from calibration.live.server.emitted import tau_of_stages
 from models.strict_yaml import InputError
 from sim.analysis import metrics
@@ -66,17 +67,14 @@ def compare(
     ------
     InputError
         If the file varies more than its workload, it is unclear which strategy to simulate, or no
-        request was answered.
+        stage was answered well enough to be replayed.
     Interrupted
         On KeyboardInterrupt, if a point was complete before it.
     """
     _check_one_deployment(file)
     chosen = as_recorded(observation) if repeat else served(observation, file, strategy)
     band = file.points[0].scenario.run.band
-    answered = [int(finished(run.columns).sum()) for run in observation.runs]
-    if not any(answered):
-        where = str(observation.folder)
-        raise InputError(where, None, "", "no request was answered: nothing to compare")
+    answered = _answered(observation)
     counted = _Counted(on_progress, sum(answered), band)
     rows: list[Compared] = []
     try:
@@ -93,6 +91,17 @@ def compare(
             raise
         raise Interrupted(Comparison(observation, file, chosen.name, tuple(rows))) from None
     return Comparison(observation, file, chosen.name, tuple(rows))
+
+
+def _answered(observation: Observation) -> list[int]:
+    """Answered requests of each stage; none of one that cannot be replayed as its load."""
+    pairs = zip(observation.stages, observation.runs, strict=True)
+    answered = [int(finished(run.columns).sum()) * usable(stage, run) for stage, run in pairs]
+    if not any(answered):
+        lost = [finished(run.columns) for run in observation.runs]
+        what = "too few requests were" if any(one.any() for one in lost) else "no request was"
+        raise InputError(str(observation.folder), None, "", f"{what} answered: nothing to compare")
+    return answered
 
 
 def _check_one_deployment(file: ScenarioFile) -> None:
@@ -129,7 +138,7 @@ def _points(
 ) -> Iterator[tuple[list[Stage], list[RunTable]]]:
     """Stages of one point and their tables, in the order points first occur.
 
-    Stages of which no request was answered are left out.
+    Stages of which too few requests were answered are left out.
     """
     stages, runs = observation.stages, observation.runs
     for name in dict.fromkeys(stage.name for stage in stages):

@@ -13,10 +13,10 @@ from calibration.live.fit.deployed import (
     Accepted,
     Deployed,
     accepted,
-    engine_for,
     sampling_of,
     strategy_block,
 )
+from calibration.live.fit.engines import engine_for
 from calibration.live.fit.estimate import Fit, fit
 from calibration.live.fit.knobs import Serving
 from calibration.live.fit.stages import Case, serving_of
@@ -114,7 +114,7 @@ def calibrate(asked: Asked, on_progress: Callable[[int], None] = lambda _: None)
     observations = tuple(recording.read(folder) for folder in asked.folders)
     if asked.strategy is not None and len(observations) > 1:
         raise ModelError("goes with one observation; several each say their own", "--strategy")
-    engine = asked.engine or engine_for(observations[0])
+    engine = asked.engine or engine_for(observations[0], asked.hardware)
     described = Deployed(
         *(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides),
         sampling=sampling_of(observations[0]),

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from calibration.acceptance import command as acceptance
 from calibration.acceptance import runs as recorded
 from calibration.live.recording import STEPS_TABLE, Observation
 from calibration.live.server.by_position import ByPosition, acceptance_by_position
 from models import catalog
-from models.acceptance_file import AcceptanceFile
+from models.acceptance_file import AcceptanceFile, dump
 from models.schema import ModelError
-from models.strategies import fixed_types
+from models.strategies import Strategy, fixed_types
 from models.strategies.autoregressive import Autoregressive
-from models.strict_yaml import InputError, load_yaml
+from models.strict_yaml import MAX_BYTES, InputError, load_yaml, one_line
 from sim.scenario.build import build
 from sim.scenario.load import parse_scenario
 from sim.scenario.schema import BASELINE, Scenario
@@ -46,6 +47,8 @@ class Deployed:
         Share of the memory at which the KV cache is as large as the server says.
     sampling : str
         How its answers were sampled, as a workload states it.
+    note : str
+        What to know of its KV cache; empty for nothing.
     """
 
     hardware: str
@@ -55,6 +58,7 @@ class Deployed:
     overrides: tuple[str, ...] = ()
     gpu_memory_utilization: float | None = None
     sampling: str = "default"
+    note: str = ""
 
     def document(self) -> dict[str, Any]:
         """Hardware, model and engine as a scenario states them."""
@@ -68,19 +72,35 @@ class Deployed:
             "engine": engine,
         }
 
-    def with_kv_cache(self, observation: Observation) -> Deployed:
-        """The same with a KV cache as large as the server says, where it says so."""
+    def with_kv_cache(
+        self, observation: Observation, block: Mapping[str, Any] | None = None
+    ) -> Deployed:
+        """The same with a KV cache as large as the server says, where it says so.
+
+        Parameters
+        ----------
+        observation : Observation
+        block : mapping, optional
+            The strategy its server ran, whose weights and drafts take memory too; default as
+            recorded.
+        """
         info = (observation.about.get("server") or {}).get("info") or {}
         try:
             tokens = int(info["num_gpu_blocks"]) * int(info["block_size"])
         except (KeyError, TypeError, ValueError):
             return self
         deployment = build(self.scenario([{"kind": BASELINE}]))
-        budget = deployment.kv_budget(Autoregressive())
-        token_bytes = deployment.target.kv_bytes_per_token(deployment.kv, deployment.tp)
-        needed = budget.weights_bytes + budget.reserve_bytes + tokens * token_bytes
+        budget = deployment.kv_budget(_built(observation.block if block is None else block))
+        needed = budget.weights_bytes + budget.draft_bytes + budget.reserve_bytes
+        needed += tokens * budget.block_bytes / deployment.engine.block_tokens
         share = round(needed / deployment.accelerator.memory_bytes, 4)
-        return replace(self, gpu_memory_utilization=share) if 0 < share <= 1 else self
+        if 0 < share <= 1:
+            return replace(self, gpu_memory_utilization=share)
+        note = (
+            f"The KV cache of {tokens} tokens the server tells of does not fit beside its weights: "
+            f"{100 * share:.0f} % of the memory; it is left at the engine's default."
+        )
+        return replace(self, note=note)
 
     def scenario(
         self, strategies: Sequence[Mapping[str, Any]], texts: Sequence[str] = ("general",)
@@ -114,21 +134,15 @@ class Deployed:
         return parse_scenario(described, self.overrides).points[0].scenario
 
 
-def engine_for(observation: Observation) -> str:
-    """The engine entry that speaks for the server observed; the default where it did not say."""
-    server = observation.about.get("server") or {}
-    name, version = server.get("engine"), server.get("version")
-    if not name or name == "unknown":
-        return ENGINE
-    known = catalog.names("engines")
-    wanted = f"{name}_{'.'.join(str(version or '').split('.')[:2])}"
-    if wanted in known:
-        return wanted
+def _built(block: Mapping[str, Any]) -> Strategy:
+    """The strategy of a block; what is none is told when it is to be simulated."""
+    kind = fixed_types().get(str(block.get("kind")), Autoregressive)
     try:
-        catalog.engine(wanted)
-    except ModelError as error:
-        raise ModelError(f"{error} (the server is {name} {version})", "--engine") from None
-    return wanted
+        return kind.model_validate(dict(block))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, ("--strategy", *first["loc"])))
+        raise ModelError(one_line(first["msg"]), where) from None
 
 
 def sampling_of(observation: Observation) -> str:
@@ -186,7 +200,11 @@ class Accepted:
 
 
 def accepted(
-    observation: Observation, block: Mapping[str, Any], place: Path, name: str
+    observation: Observation,
+    block: Mapping[str, Any],
+    place: Path,
+    name: str,
+    target: str | None = None,
 ) -> Accepted:
     """Acceptance of an observation: its steps fitted, or else its counters by position.
 
@@ -199,16 +217,19 @@ def accepted(
         Where a file of fits is written.
     name : str
         Of the file as the scenario is to name it.
+    target : str, optional
+        Model served, by the name the catalogue has of it; default as the server called it.
     """
     if block["kind"] == BASELINE or "acceptance" in block:
         return Accepted(dict(block.get("acceptance", {})))
     if observation.acceptance is not None:
         label = observation.label
-        given = f"{label}={yaml.safe_dump(dict(block), default_flow_style=True, width=10**6)}"
-        runs = recorded.read(observation.folder / STEPS_TABLE, [given])
-        fitted = acceptance.fit(runs, False, lambda *_: None)
-        acceptance.write(fitted.file, place)
-        return Accepted({"file": name, "entry": label}, fitted.file)
+        runs = recorded.read(observation.folder / STEPS_TABLE, stated={label: block})
+        if target is not None:
+            runs = runs._replace(target=target)
+        file = _readable(acceptance.fit(runs, False, lambda *_: None).file)
+        place.write_text(dump(file), "utf-8")
+        return Accepted({"file": name, "entry": label}, file)
     counters = summed(observation)
     told = acceptance_by_position(counters, block.get("k"))
     if told is None:
@@ -221,6 +242,14 @@ def accepted(
     if block["kind"] == LOOKUP:
         rates = {"match_rate": _match_rate(counters, str(observation.folder))} | rates
     return Accepted(rates, None, told)
+
+
+def _readable(file: AcceptanceFile) -> AcceptanceFile:
+    """A file that can be read back: without its recorded requests where they are too many."""
+    if len(dump(file).encode()) <= MAX_BYTES:
+        return file
+    bare = {key: one.model_copy(update={"replay": {}}) for key, one in file.entries.items()}
+    return file.model_copy(update={"entries": bare})
 
 
 def summed(observation: Observation) -> dict[str, float]:
