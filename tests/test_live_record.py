@@ -74,10 +74,10 @@ def test_one_repeat_predicts_loads_and_a_strategy_it_has_not_seen(one_repeat) ->
 
 
 def test_these_loads_tell_no_bandwidth(one_repeat) -> None:
-    """Reading weights and launching kernels take the same time at every load here."""
+    """Reading weights and launching kernels take nearly the same time at both loads."""
     fit, _ = one_repeat
     known = {one.name: one.identified for one in fit.fit.estimates}
-    assert known["fixed"]
+    assert known["launches"]
     assert known["compute"]
     assert not known["memory"]
 

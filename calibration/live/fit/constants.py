@@ -13,22 +13,13 @@ import yaml
 from scipy import stats
 
 from calibration.live.fit.estimate import Estimate, Fit
-from calibration.live.fit.knobs import ENTRIES, MOVED, Serving
-from calibration.live.fit.stages import Case
+from calibration.live.fit.knobs import HOST, MOVED, OF_KERNELS, Serving
+from calibration.live.fit.stages import FLOOR, Case
 from models.engine import Engine
 from models.profile import KernelResidual, Profile, Provenance, TableWhere, Valid
 from models.schema import Constant
 from sim.kernel_rows import KERNELS, write_kernels
 from sim.manifest import speccast_version
-
-HOST = {
-    "request_us": "request",
-    "host_plain.per_step_us": "fixed",
-    "host_speculative.per_step_us": "fixed",
-    "sampling_us": "draft",
-    "draft_pass_us": "draft",
-}
-"""Constants of an engine that a factor moves, and which."""
 
 COVERED = 0.9
 
@@ -76,7 +67,7 @@ def fitted_profile(
 ) -> Profile:
     """The profile with what was identified of it, and the loads it was seen at."""
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
-    before, profile = serving.profile, serving.moved(fit.factors, _kind(cases)).profile
+    before, profile = serving.profile, serving.moved(fit.factors).profile
     parts = {
         part: _sourced(getattr(profile, part), getattr(before, part), known, loads)
         for part in MOVED
@@ -104,13 +95,9 @@ def fitted_profile(
             ),
             "table": None if serving.rows is None else f"{name}.parquet",
             "table_where": TableWhere() if serving.rows is None else before.table_where,
-            "residuals": (_residual(fit, cases, serving.weights),),
+            "residuals": _residuals(fit, serving),
         }
     )
-
-
-def _kind(cases: Sequence[Case]) -> str:
-    return next((c.strategy.kind for c in cases if not c.strategy.drafted), cases[0].strategy.kind)
 
 
 def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads) -> Any:
@@ -121,8 +108,8 @@ def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads
     update: dict[str, Any] = {}
     for name in type(part).model_fields:
         now, was = getattr(part, name), getattr(before, name)
-        if isinstance(now, Constant) and name in ENTRIES:
-            update[name] = _constant(now, was, known[ENTRIES[name]], loads)
+        if isinstance(now, Constant) and name in OF_KERNELS:
+            update[name] = _constant(now, was, known[OF_KERNELS[name]], loads)
         elif name == "large" and now is not None:
             update[name] = _sourced(now, was, known, loads)
     return part.model_copy(update=update)
@@ -130,10 +117,10 @@ def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads
 
 def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) -> Constant:
     """A moved constant with its source; one that the stages say nothing of stays as it was."""
-    if not estimate.identified or now.value == was.value:
-        return was if now.value == was.value else now
+    if now.value == was.value:
+        return was
     own = 0.0 if was.se is None or not was.value else was.se / was.value
-    error = float(np.hypot(own, (estimate.error or 0.0) / max(estimate.factor, 1e-9)))
+    error = float(np.hypot(own, estimate.error / estimate.factor))
     times = now.value / was.value if was.value else 0.0
     return Constant(
         value=_short(now.value),
@@ -146,20 +133,18 @@ def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) ->
 def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) -> Engine:
     """The engine entry with what was identified of it."""
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
-    before, after = serving.engine, serving.moved(fit.factors, _kind(cases)).engine
-    engine, kind = after, _kind(cases)
-    fixed_us = serving.launches_us() + serving.host_us(kind)
+    before, after = serving.engine, serving.moved(fit.factors).engine
+    engine = after
     for key, factor in HOST.items():
+        if key not in after.constants or factor not in known:
+            continue
         now, was = after.constants[key], before.constants[key]
-        estimate = known.get(factor)
-        if estimate is None or estimate.error is None or now.value == was.value:
-            engine = _with(engine, key, was)
+        if now.value == was.value:
             continue
         said = f"fitted to a live server; before {_short(was.value):g} us ({was.source})"
-        size = fixed_us if factor == "fixed" else was.value
         constant = Constant(
             value=_short(now.value),
-            se=_short(estimate.error * size),
+            se=_short(known[factor].error * was.value),
             source=said,
             fitted_on=str(loads),
         )
@@ -181,21 +166,25 @@ def _with(engine: Engine, key: str, constant: Constant) -> Engine:
     return engine.model_copy(update={head: inner})
 
 
-def _residual(fit: Fit, cases: Sequence[Case], dtype: str) -> KernelResidual:
-    """How far the fitted model is off the stages' time per token; few stages widen it."""
-    metrics = [figure.metric for case in cases for figure in case.figures]
-    own = fit.residuals[np.array(metrics) == "tpot_s"]
-    freedom = max(1, own.size - 1)
-    size = float(np.sqrt((own**2).mean())) * float(stats.t.ppf(0.5 + COVERED / 2, freedom))
+def _residuals(fit: Fit, serving: Serving) -> tuple[KernelResidual, ...]:
+    """How far the fitted model is off the stages' time per token; few loads widen it."""
+    own = fit.of("tpot_s")
+    if not own.size:
+        return serving.profile.residuals
+    freedom = max(1, own.size - sum(one.factor != 1 for one in fit.estimates))
+    size = max(float(np.sqrt((own**2).sum() / freedom)), FLOOR["tpot_s"])
+    size *= float(stats.t.ppf(0.5 + COVERED / 2, freedom))
     off = np.abs(np.expm1(own))
-    return KernelResidual(
-        operation="layer",
-        dtype=dtype,
-        rows=int(own.size),
-        median=_short(float(np.median(off))),
-        p90=_short(float(np.quantile(off, 0.9))),
-        lo=_short(float(np.exp(-size))),
-        hi=_short(float(np.exp(size))),
+    return (
+        KernelResidual(
+            operation="layer",
+            dtype=serving.accelerator.compute_dtype(serving.weights),
+            rows=int(own.size),
+            median=_short(float(np.median(off))),
+            p90=_short(float(np.quantile(off, COVERED))),
+            lo=_short(float(np.exp(-size))),
+            hi=_short(float(np.exp(size))),
+        ),
     )
 
 
@@ -212,7 +201,7 @@ def engine_text(engine: Engine) -> str:
 
 def write_kernel_rows(serving: Serving, fit: Fit, cases: Sequence[Case], path: Path) -> None:
     """Write the measured rows as the fit moved them."""
-    moved = serving.moved(fit.factors, _kind(cases))
+    moved = serving.moved(fit.factors)
     assert moved.rows is not None
     columns = {name: pa.array(moved.rows[name].tolist()) for name in KERNELS.names}
     write_kernels(pa.table(columns), path)

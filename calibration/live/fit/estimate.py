@@ -94,7 +94,8 @@ class Fit:
     def of(self, metric: str, before: bool = False) -> Floats:
         """Residuals of one metric."""
         mine = np.array([pool.metric == metric for pool in self.pools])
-        return (self.before if before else self.residuals)[mine]
+        every = self.before if before else self.residuals
+        return np.asarray(every[mine])
 
 
 def fit(

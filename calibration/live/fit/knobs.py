@@ -19,7 +19,7 @@ from models.profile import Profile
 from models.schema import Constant, Dtype, KvDtype
 from models.transformer import Transformer
 
-KERNELS = {
+OF_KERNELS = {
     "launch_us": "launches",
     "fixed_us": "launches",
     "compute": "compute",
@@ -138,8 +138,8 @@ def _part(part: Any, factors: Factors) -> Any:
     update: dict[str, Any] = {}
     for name in type(part).model_fields:
         value = getattr(part, name)
-        if isinstance(value, Constant) and name in KERNELS:
-            moved = value.value * getattr(factors, KERNELS[name])
+        if isinstance(value, Constant) and name in OF_KERNELS:
+            moved = value.value * getattr(factors, OF_KERNELS[name])
             update[name] = value.model_copy(update={"value": moved})
         elif name == "large" and value is not None:
             update[name] = _part(value, factors)

@@ -95,8 +95,8 @@ def _lines(found: Calibrated, width: int) -> Iterator[Line]:
     ]
     yield from table(keys, groups, width, [False] * len(lines))
     yield Line("")
-    for told in _untold(lines):
-        yield from paragraph(told, width)
+    for text in _untold(lines):
+        yield from paragraph(text, width)
     yield from paragraph(_met(found), width)
     for label, told in found.acceptance.items():
         if told.told is not None:
