@@ -33,6 +33,8 @@ def server(engine: str, version: str | None, **info: str) -> Observation:
         ("vllm", "0.16.0", "h100_sxm", "vllm_0.15"),
         ("vllm", "0.25.1", "h100_sxm", "vllm_0.24"),
         ("sglang", "0.5.23", CPU, "sglang_0.5.23"),
+        ("vllm", "0.32.0", "h100_sxm_trtllm", "vllm_0.32"),
+        ("vllm", "0.32.0", "no_such", "vllm_0.32"),
     ],
 )
 def test_an_entry_is_found_by_version_and_device(engine, version, hardware, entry):

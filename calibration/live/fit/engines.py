@@ -89,8 +89,14 @@ def _numbers(version: str) -> Version:
 
 
 def _is_processor(hardware: str) -> bool:
-    """Whether a profile is of a processor; a GPU of the catalogue is none."""
+    """Whether a profile is of a processor; a GPU of the catalogue is none.
+
+    A name that is nothing is refused where the device is looked up, under its key.
+    """
     if hardware in catalog.names("hardware"):
         return False
-    own = catalog.profile(hardware).accelerator
+    try:
+        own = catalog.profile(hardware).accelerator
+    except ModelError:
+        return False
     return own is not None and bool(PROCESSORS.search(f"{own.name.replace('_', ' ')} {own.title}"))
