@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from scipy import stats
 
 from calibration.live.fit.estimate import Estimate, Fit
 from calibration.live.fit.knobs import ENTRIES, MOVED, Serving
-from calibration.live.fit.stages import Case
+from calibration.live.fit.stages import FLOOR, Case
 from models.engine import Engine
 from models.profile import KernelResidual, Profile, Provenance, TableWhere, Valid
 from models.schema import Constant
@@ -23,14 +22,14 @@ from sim.manifest import speccast_version
 
 HOST = {
     "request_us": "request",
-    "host_plain.per_step_us": "fixed",
-    "host_speculative.per_step_us": "fixed",
+    "host_plain.per_step_us": "host",
+    "host_speculative.per_step_us": "host",
     "sampling_us": "draft",
     "draft_pass_us": "draft",
 }
 """Constants of an engine that a factor moves, and which."""
 
-COVERED = 0.9
+COVERED, METRIC = 0.9, "tpot_s"
 
 
 class Loads(NamedTuple):
@@ -41,7 +40,7 @@ class Loads(NamedTuple):
     names : tuple of str
         Stages, as ``concurrency=8``.
     batch, prompt_tokens, context_tokens : (int, int)
-        Requests at a time, and tokens of one.
+        Requests at a time, at the peak of a stage, and tokens of one.
     requests : int
     """
 
@@ -56,7 +55,7 @@ class Loads(NamedTuple):
         """The loads of some stages."""
         prompts = np.concatenate([case.requests.prompt_tokens for case in cases])
         whole = prompts + np.concatenate([case.requests.output_tokens for case in cases])
-        users = [int(case.stage.point.get("concurrency", 1)) for case in cases]
+        users = [_at_a_time(case) for case in cases]
         return cls(
             tuple(dict.fromkeys(case.stage.name for case in cases)),
             (min(users), max(users)),
@@ -71,31 +70,62 @@ class Loads(NamedTuple):
         return f"{', '.join(self.names)}; {self.requests} requests, prompts of {low}-{high} tokens"
 
 
+def _at_a_time(case: Case) -> int:
+    """Most requests that were served at once."""
+    arrived, left = (case.columns[key] for key in ("arrival_s", "finish_s"))
+    times = np.concatenate([left, arrived])
+    steps = np.repeat([-1, 1], [left.size, arrived.size])
+    # One that ends as another comes is gone: ends are first among equals.
+    peak = int(np.cumsum(steps[np.argsort(times, kind="stable")]).max())
+    users = case.stage.point.get("concurrency", peak)
+    return min(int(users), case.deployment.max_num_seqs_for(case.strategy))
+
+
+class Origin(NamedTuple):
+    """Where constants come from.
+
+    Attributes
+    ----------
+    server : str
+        Which server was observed, when and where, in words.
+    date : str
+        Of the observation.
+    command : str
+        That wrote them.
+    """
+
+    server: str
+    date: str
+    command: str
+
+
 def fitted_profile(
-    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, command: str
+    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, origin: Origin
 ) -> Profile:
     """The profile with what was identified of it, and the loads it was seen at."""
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
-    before, profile = serving.profile, serving.moved(fit.factors, _kind(cases)).profile
+    before, profile = serving.profile, serving.moved(fit.factors).profile
     parts = {
         part: _sourced(getattr(profile, part), getattr(before, part), known, loads)
         for part in MOVED
     }
     most = max(case.deployment.max_num_batched_tokens for case in cases)
-    own = None if before.accelerator is None else before.accelerator
+    device, own = serving.accelerator, before.accelerator
     provenance = Provenance(
-        package=f"live server, on top of profile {before.name}",
+        package=f"live server {origin.server}; on top of profile {before.name}",
         speccast=speccast_version(),
-        command=command,
+        command=origin.command,
     )
     return profile.model_copy(
         update={
             **parts,
             "name": name,
+            "device": device.name,
             "engine": serving.engine.title,
-            "date": datetime.date.today().isoformat(),
-            "source": f"profile {before.name}, moved to meet a live server: {loads}",
-            "accelerator": own,
+            "date": origin.date,
+            "source": f"profile {before.name}, moved to meet a live server: {origin.server}; "
+            f"{loads}",
+            "accelerator": own if own is not None and own.name == device.name else None,
             "provenance": provenance,
             "valid": Valid(
                 m=(1, min(most, loads.batch[1] * loads.prompt_tokens[1])),
@@ -104,13 +134,9 @@ def fitted_profile(
             ),
             "table": None if serving.rows is None else f"{name}.parquet",
             "table_where": TableWhere() if serving.rows is None else before.table_where,
-            "residuals": (_residual(fit, cases, serving.weights),),
+            "residuals": _residuals(fit, cases, serving) or before.residuals,
         }
     )
-
-
-def _kind(cases: Sequence[Case]) -> str:
-    return next((c.strategy.kind for c in cases if not c.strategy.drafted), cases[0].strategy.kind)
 
 
 def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads) -> Any:
@@ -129,9 +155,9 @@ def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads
 
 
 def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) -> Constant:
-    """A moved constant with its source; one that the stages say nothing of stays as it was."""
-    if not estimate.identified or now.value == was.value:
-        return was if now.value == was.value else now
+    """A moved constant with its source; one that was not moved stays as it was."""
+    if now.value == was.value:
+        return was
     own = 0.0 if was.se is None or not was.value else was.se / was.value
     error = float(np.hypot(own, (estimate.error or 0.0) / max(estimate.factor, 1e-9)))
     times = now.value / was.value if was.value else 0.0
@@ -143,24 +169,24 @@ def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) ->
     )
 
 
-def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) -> Engine:
-    """The engine entry with what was identified of it."""
+def fitted_engine(
+    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, origin: Origin
+) -> Engine:
+    """The engine entry with what was moved of it."""
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
-    before, after = serving.engine, serving.moved(fit.factors, _kind(cases)).engine
-    engine, kind = after, _kind(cases)
-    fixed_us = serving.launches_us() + serving.host_us(kind)
+    before, engine = serving.engine, serving.moved(fit.factors).engine
+    after = engine.constants
     for key, factor in HOST.items():
-        now, was = after.constants[key], before.constants[key]
-        estimate = known.get(factor)
-        if estimate is None or estimate.error is None or now.value == was.value:
+        now, was, estimate = after[key], before.constants[key], known.get(factor)
+        if estimate is None or now.value == was.value:
             engine = _with(engine, key, was)
             continue
-        said = f"fitted to a live server; before {_short(was.value):g} us ({was.source})"
-        size = fixed_us if factor == "fixed" else was.value
+        # A constant is a straight line over its factor.
+        slope_us = abs(now.value - was.value) / max(abs(estimate.factor - 1), 1e-9)
         constant = Constant(
             value=_short(now.value),
-            se=_short(estimate.error * size),
-            source=said,
+            se=_short((estimate.error or 0.0) * slope_us),
+            source=f"fitted to a live server; before {_short(was.value):g} us ({was.source})",
             fitted_on=str(loads),
         )
         engine = _with(engine, key, constant)
@@ -168,7 +194,8 @@ def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) 
         update={
             "name": name,
             "title": f"{before.title}, calibrated live",
-            "source": f"{before.source}; host constants fitted to a live server: {loads}",
+            "source": f"{before.source}; host constants fitted to a live server: "
+            f"{origin.server}; {loads}",
         }
     )
 
@@ -181,22 +208,37 @@ def _with(engine: Engine, key: str, constant: Constant) -> Engine:
     return engine.model_copy(update={head: inner})
 
 
-def _residual(fit: Fit, cases: Sequence[Case], dtype: str) -> KernelResidual:
-    """How far the fitted model is off the stages' time per token; few stages widen it."""
-    metrics = [figure.metric for case in cases for figure in case.figures]
-    own = fit.residuals[np.array(metrics) == "tpot_s"]
-    freedom = max(1, own.size - 1)
-    size = float(np.sqrt((own**2).mean())) * float(stats.t.ppf(0.5 + COVERED / 2, freedom))
+def _residuals(fit: Fit, cases: Sequence[Case], serving: Serving) -> tuple[KernelResidual, ...]:
+    """How far the fitted model is off the time per token, a load each; few loads widen it.
+
+    Repeats of a load share its error, and each factor fitted takes one load's worth away. Empty
+    where no request had more than one token.
+    """
+    loads: dict[tuple[str, str], list[float]] = {}
+    at = ((case.stage.strategy, case.stage.name, f) for case in cases for f in case.figures)
+    for (strategy, name, figure), off in zip(at, fit.residuals.tolist(), strict=True):
+        if figure.metric == METRIC:
+            loads.setdefault((strategy, name), []).append(off)
+    if not loads:
+        return ()
+    own = np.array([np.mean(several) for several in loads.values()])
+    freedom = max(1, own.size - sum(one.identified for one in fit.estimates))
+    spread = float(np.sqrt((own**2).sum() / freedom))
+    tail = 0.5 + COVERED / 2
+    size = max(
+        spread * float(stats.t.ppf(tail, freedom)), FLOOR[METRIC] * float(stats.norm.ppf(tail))
+    )
     off = np.abs(np.expm1(own))
-    return KernelResidual(
+    row = KernelResidual(
         operation="layer",
-        dtype=dtype,
+        dtype=serving.accelerator.compute_dtype(serving.weights),
         rows=int(own.size),
         median=_short(float(np.median(off))),
         p90=_short(float(np.quantile(off, 0.9))),
         lo=_short(float(np.exp(-size))),
         hi=_short(float(np.exp(size))),
     )
+    return (row,)
 
 
 def _short(value: float) -> float:
@@ -210,9 +252,9 @@ def engine_text(engine: Engine) -> str:
     return yaml.safe_dump(data, sort_keys=False, width=100, allow_unicode=True)
 
 
-def write_kernel_rows(serving: Serving, fit: Fit, cases: Sequence[Case], path: Path) -> None:
+def write_kernel_rows(serving: Serving, fit: Fit, path: Path) -> None:
     """Write the measured rows as the fit moved them."""
-    moved = serving.moved(fit.factors, _kind(cases))
+    moved = serving.moved(fit.factors)
     assert moved.rows is not None
     columns = {name: pa.array(moved.rows[name].tolist()) for name in KERNELS.names}
     write_kernels(pa.table(columns), path)
