@@ -14,6 +14,7 @@ from calibration.live.compare.stages import compare
 from calibration.live.fit import files, report
 from calibration.live.fit.command import Asked, Calibrated, calibrate
 from models import catalog
+from models.schema import ModelError
 from models.strict_yaml import InputError
 from sim.analysis.metrics import tpot_s
 from sim.cli import main
@@ -92,8 +93,8 @@ def test_only_the_loads_asked_for_are_fitted(plain) -> None:
     _, _, runs = plain
     found = calibrate(asked(runs, loads=(6.0,)))
     assert [case.stage.point for case in found.cases] == [{"concurrency": 6}]
-    with pytest.raises(Exception, match=r"no such stage.*there are 1, 6, got 5"):
-        calibrate(asked(runs, loads=(5.0,)))
+    with pytest.raises(ModelError, match=r"no such stage.*there are 1, 6, got 5$"):
+        calibrate(asked(runs, loads=(1.0, 5.0)))
 
 
 def test_a_drafting_server_keeps_its_strategy_and_its_acceptance(tmp_path) -> None:

@@ -149,16 +149,21 @@ def write(file: AcceptanceFile, path: Path) -> bool:
     bool
         Whether the recorded requests went with it: a file over 1 MB could not be read back.
     """
-    text, whole = dump(file), True
-    if len(text.encode()) > MAX_BYTES:
-        whole = False
-        bare = {key: one.model_copy(update={"replay": {}}) for key, one in file.entries.items()}
-        text = dump(file.model_copy(update={"entries": bare}))
+    text, whole = readable(file)
     with staged(path.parent) as scratch:
         (scratch / path.name).write_text(text, encoding="utf-8")
         with held():
             (scratch / path.name).replace(path)
     return whole
+
+
+def readable(file: AcceptanceFile) -> tuple[str, bool]:
+    """The file as YAML that can be read back, and whether the recorded requests are in it."""
+    text = dump(file)
+    if len(text.encode()) <= MAX_BYTES:
+        return text, True
+    bare = {key: one.model_copy(update={"replay": {}}) for key, one in file.entries.items()}
+    return dump(file.model_copy(update={"entries": bare})), False
 
 
 def as_json(fitted: Fitted) -> dict[str, Any]:

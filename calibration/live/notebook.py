@@ -92,8 +92,7 @@ def calibrate(
     asked = Asked(
         (Path(folder),), str(hardware), transformer, tp, engine, loads=tuple(map(float, loads))
     )
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = files.check_out(str(out), files.inputs_of(asked))
     found = fit_to(asked)
     files.write(found, path, "calibration.live.notebook.calibrate")
     lines = [

@@ -64,11 +64,11 @@ def live(
     from sim import progress
     from sim.output import to_json
 
-    path = calibrated_files.check_out(out, runs)
     wanted = calibrate.loads_of(loads) if loads else ()
     asked = calibrate.Asked(
         tuple(runs), hardware, transformer, tp, engine, strategy, k, wanted, tuple(overrides)
     )
+    path = calibrated_files.check_out(out, calibrated_files.inputs_of(asked))
     with progress.shown(quiet) as bar:
         found = calibrate.calibrate(asked, lambda done: bar.update("fitting", done, 0))
     command = shlex.join(["speccast", *sys.argv[1:]])

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from calibration.live import recording
 from calibration.live.fit.deployed import (
     Accepted,
@@ -16,14 +18,17 @@ from calibration.live.fit.deployed import (
     sampling_of,
     strategy_block,
 )
+from calibration.live.fit.document import checked
 from calibration.live.fit.engines import engine_for
 from calibration.live.fit.estimate import Fit, fit
-from calibration.live.fit.knobs import Serving
+from calibration.live.fit.prepared import Prepared, belonging
 from calibration.live.fit.stages import Case, serving_of
 from calibration.live.recording import Observation, Stage
+from calibration.live.replay import usable
+from calibration.live.stated import stated_strategy
+from models import catalog
 from models.schema import ModelError
 from models.strict_yaml import InputError, show
-from sim.analysis.metrics import finished
 from sim.scenario.schema import BASELINE
 
 
@@ -58,31 +63,15 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Calibrated:
+class Calibrated(Prepared):
     """A fit with all it takes to write it down.
 
     Attributes
     ----------
-    deployed : Deployed
-    serving : Serving
-        Before the fit.
     fit : Fit
-    cases : tuple of Case
-        Stages it was fitted to.
-    observations : tuple of Observation
-    blocks : dict
-        Strategies served, by label, without acceptance.
-    acceptance : dict
-        What the servers told of it, by label.
     """
 
-    deployed: Deployed
-    serving: Serving
     fit: Fit
-    cases: tuple[Case, ...]
-    observations: tuple[Observation, ...]
-    blocks: dict[str, dict[str, Any]]
-    acceptance: dict[str, Accepted]
 
 
 def loads_of(text: str) -> tuple[float, ...]:
@@ -109,9 +98,11 @@ def calibrate(asked: Asked, on_progress: Callable[[int], None] = lambda _: None)
     Raises
     ------
     InputError, ModelError
-        If an observation or an option is wrong, or no stage has an answered request.
+        If an observation or an option is wrong, observations are not of one server, or no stage
+        has an answered request.
     """
     observations = tuple(recording.read(folder) for folder in asked.folders)
+    belonging(observations)
     if asked.strategy is not None and len(observations) > 1:
         raise ModelError("goes with one observation; several each say their own", "--strategy")
     engine = asked.engine or engine_for(observations[0], asked.hardware)
@@ -119,27 +110,53 @@ def calibrate(asked: Asked, on_progress: Callable[[int], None] = lambda _: None)
         *(asked.hardware, asked.transformer, asked.tp, engine, asked.overrides),
         sampling=sampling_of(observations[0]),
     )
-    deployed = described.with_kv_cache(observations[0])
+    with tempfile.TemporaryDirectory() as scratch:
+        before = _prepared(asked, observations, described, Path(scratch))
+        checked(before)
+        fitted = fit(before.cases, before.serving, on_progress)
+    return Calibrated(**vars(before), fit=fitted)
+
+
+def _prepared(
+    asked: Asked, observations: tuple[Observation, ...], described: Deployed, scratch: Path
+) -> Prepared:
+    first = observations[0]
+    deployed = described.with_kv_cache(first, strategy_block(first, asked.strategy, asked.k))
+    target = catalog.transformer(deployed.transformer).name
     cases: list[Case] = []
     blocks: dict[str, dict[str, Any]] = {}
     told: dict[str, Accepted] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for place, one in enumerate(observations):
-            label, block = one.label, strategy_block(one, asked.strategy, asked.k)
-            if label in blocks:
-                label = f"{label} {place + 1}"
-            folder = Path(scratch) / str(place)
-            folder.mkdir()
-            file = folder / "acceptance.yaml"
-            told[label] = accepted(one, block, file, str(file))
-            blocks[label] = block
-            cases += _cases(one, deployed, _with(block, told[label], label), asked.loads, folder)
-        if not cases:
-            raise ModelError(_no_stage(observations, asked.loads), "--loads")
-        scenario = deployed.scenario([{"kind": BASELINE}])
-        serving = serving_of(scenario, cases[0].deployment)
-        fitted = fit(cases, serving, on_progress)
-    return Calibrated(deployed, serving, fitted, tuple(cases), observations, blocks, told)
+    for place, one in enumerate(observations):
+        block = strategy_block(one, asked.strategy, asked.k)
+        restated = asked.strategy is not None or asked.k is not None
+        label = _label(one, block, restated)
+        if label in blocks:
+            label = f"{label} {place + 1}"
+        folder = scratch / str(place)
+        folder.mkdir()
+        file = folder / "acceptance.yaml"
+        told[label] = accepted(one, block, file, str(file), target)
+        blocks[label] = block
+        cases += _cases(one, deployed, _with(block, told[label], label), asked.loads, folder)
+    missing = [load for load in asked.loads if load not in map(_load, (c.stage for c in cases))]
+    if missing or not cases:
+        where = "--loads" if missing else "requests"
+        raise ModelError(_no_stage(observations, missing), where)
+    serving = serving_of(deployed.scenario([{"kind": BASELINE}]), cases[0].deployment)
+    return Prepared(deployed, serving, tuple(cases), observations, blocks, told)
+
+
+def _label(one: Observation, block: dict[str, Any], restated: bool) -> str:
+    """As recorded; as the simulator calls it where it is stated anew, or would be plain decoding's.
+
+    Raises
+    ------
+    InputError
+        If it is no strategy; key ``--strategy``.
+    """
+    if not restated and (block["kind"] == BASELINE or one.label != BASELINE):
+        return one.label
+    return stated_strategy(yaml.safe_dump(block, default_flow_style=True, width=10**6), None)[0]
 
 
 def _with(block: dict[str, Any], told: Accepted, label: str) -> dict[str, Any]:
@@ -159,7 +176,7 @@ def _cases(
     return [
         Case.of(scenario, scenario.strategies[0], stage, run, folder)
         for stage, run in zip(one.stages, one.runs, strict=True)
-        if (not loads or _load(stage) in loads) and finished(run.columns).any()
+        if (not loads or _load(stage) in loads) and usable(stage, run)
     ]
 
 
@@ -167,8 +184,15 @@ def _load(stage: Stage) -> float:
     return float(next(iter(stage.point.values())))
 
 
-def _no_stage(observations: Sequence[Observation], loads: Sequence[float]) -> str:
-    there = sorted({_load(stage) for one in observations for stage in one.stages})
+def _no_stage(observations: Sequence[Observation], missing: Sequence[float]) -> str:
+    there = sorted(
+        {
+            _load(stage)
+            for one in observations
+            for stage, run in zip(one.stages, one.runs, strict=True)
+            if usable(stage, run)
+        }
+    )
     known = ", ".join(f"{load:g}" for load in there)
-    got = f", got {', '.join(f'{load:g}' for load in loads)}" if loads else ""
+    got = f", got {', '.join(f'{load:g}' for load in missing)}" if missing else ""
     return f"no such stage with an answered request; there are {known or 'none'}{got}"

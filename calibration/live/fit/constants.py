@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from models.schema import Constant
 from sim.kernel_rows import KERNELS, write_kernels
 from sim.manifest import speccast_version
 
-COVERED = 0.9
+COVERED, METRIC = 0.9, "tpot_s"
 
 
 class Loads(NamedTuple):
@@ -32,7 +31,7 @@ class Loads(NamedTuple):
     names : tuple of str
         Stages, as ``concurrency=8``.
     batch, prompt_tokens, context_tokens : (int, int)
-        Requests at a time, and tokens of one.
+        Requests at a time, at the peak of a stage, and tokens of one.
     requests : int
     """
 
@@ -47,7 +46,7 @@ class Loads(NamedTuple):
         """The loads of some stages."""
         prompts = np.concatenate([case.requests.prompt_tokens for case in cases])
         whole = prompts + np.concatenate([case.requests.output_tokens for case in cases])
-        users = [int(case.stage.point.get("concurrency", 1)) for case in cases]
+        users = [_at_a_time(case) for case in cases]
         return cls(
             tuple(dict.fromkeys(case.stage.name for case in cases)),
             (min(users), max(users)),
@@ -62,8 +61,37 @@ class Loads(NamedTuple):
         return f"{', '.join(self.names)}; {self.requests} requests, prompts of {low}-{high} tokens"
 
 
+def _at_a_time(case: Case) -> int:
+    """Most requests that were served at once."""
+    arrived, left = (case.columns[key] for key in ("arrival_s", "finish_s"))
+    times = np.concatenate([left, arrived])
+    steps = np.repeat([-1, 1], [left.size, arrived.size])
+    # One that ends as another comes is gone: ends are first among equals.
+    peak = int(np.cumsum(steps[np.argsort(times, kind="stable")]).max())
+    users = case.stage.point.get("concurrency", peak)
+    return min(int(users), case.deployment.max_num_seqs_for(case.strategy))
+
+
+class Origin(NamedTuple):
+    """Where constants come from.
+
+    Attributes
+    ----------
+    server : str
+        Which server was observed, when and where, in words.
+    date : str
+        Of the observation.
+    command : str
+        That wrote them.
+    """
+
+    server: str
+    date: str
+    command: str
+
+
 def fitted_profile(
-    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, command: str
+    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, origin: Origin
 ) -> Profile:
     """The profile with what was identified of it, and the loads it was seen at."""
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
@@ -73,20 +101,22 @@ def fitted_profile(
         for part in MOVED
     }
     most = max(case.deployment.max_num_batched_tokens for case in cases)
-    own = None if before.accelerator is None else before.accelerator
+    device, own = serving.accelerator, before.accelerator
     provenance = Provenance(
-        package=f"live server, on top of profile {before.name}",
+        package=f"live server {origin.server}; on top of profile {before.name}",
         speccast=speccast_version(),
-        command=command,
+        command=origin.command,
     )
     return profile.model_copy(
         update={
             **parts,
             "name": name,
+            "device": device.name,
             "engine": serving.engine.title,
-            "date": datetime.date.today().isoformat(),
-            "source": f"profile {before.name}, moved to meet a live server: {loads}",
-            "accelerator": own,
+            "date": origin.date,
+            "source": f"profile {before.name}, moved to meet a live server: {origin.server}; "
+            f"{loads}",
+            "accelerator": own if own is not None and own.name == device.name else None,
             "provenance": provenance,
             "valid": Valid(
                 m=(1, min(most, loads.batch[1] * loads.prompt_tokens[1])),
@@ -116,7 +146,7 @@ def _sourced(part: Any, before: Any, known: Mapping[str, Estimate], loads: Loads
 
 
 def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) -> Constant:
-    """A moved constant with its source; one that the stages say nothing of stays as it was."""
+    """A moved constant with its source; one that was not moved stays as it was."""
     if now.value == was.value:
         return was
     own = 0.0 if was.se is None or not was.value else was.se / was.value
@@ -130,8 +160,10 @@ def _constant(now: Constant, was: Constant, estimate: Estimate, loads: Loads) ->
     )
 
 
-def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) -> Engine:
-    """The engine entry with what was identified of it."""
+def fitted_engine(
+    serving: Serving, fit: Fit, cases: Sequence[Case], name: str, origin: Origin
+) -> Engine:
+    """The engine entry with what was moved of it."""
     loads, known = Loads.of(cases), {one.name: one for one in fit.estimates}
     before, after = serving.engine, serving.moved(fit.factors).engine
     engine = after
@@ -153,7 +185,8 @@ def fitted_engine(serving: Serving, fit: Fit, cases: Sequence[Case], name: str) 
         update={
             "name": name,
             "title": f"{before.title}, calibrated live",
-            "source": f"{before.source}; host constants fitted to a live server: {loads}",
+            "source": f"{before.source}; host constants fitted to a live server: "
+            f"{origin.server}; {loads}",
         }
     )
 
@@ -167,25 +200,30 @@ def _with(engine: Engine, key: str, constant: Constant) -> Engine:
 
 
 def _residuals(fit: Fit, serving: Serving) -> tuple[KernelResidual, ...]:
-    """How far the fitted model is off the stages' time per token; few loads widen it."""
-    own = fit.of("tpot_s")
+    """How far the fitted model is off the time per token, a load each; few loads widen it.
+
+    Repeats of a load share its error, and each factor moved takes one load's worth away. As they
+    were where no request had more than one token.
+    """
+    own = fit.of(METRIC)
     if not own.size:
         return serving.profile.residuals
     freedom = max(1, own.size - sum(one.factor != 1 for one in fit.estimates))
-    size = max(float(np.sqrt((own**2).sum() / freedom)), FLOOR["tpot_s"])
-    size *= float(stats.t.ppf(0.5 + COVERED / 2, freedom))
-    off = np.abs(np.expm1(own))
-    return (
-        KernelResidual(
-            operation="layer",
-            dtype=serving.accelerator.compute_dtype(serving.weights),
-            rows=int(own.size),
-            median=_short(float(np.median(off))),
-            p90=_short(float(np.quantile(off, COVERED))),
-            lo=_short(float(np.exp(-size))),
-            hi=_short(float(np.exp(size))),
-        ),
+    spread, tail = float(np.sqrt((own**2).sum() / freedom)), 0.5 + COVERED / 2
+    size = max(
+        spread * float(stats.t.ppf(tail, freedom)), FLOOR[METRIC] * float(stats.norm.ppf(tail))
     )
+    off = np.abs(np.expm1(own))
+    row = KernelResidual(
+        operation="layer",
+        dtype=serving.accelerator.compute_dtype(serving.weights),
+        rows=int(own.size),
+        median=_short(float(np.median(off))),
+        p90=_short(float(np.quantile(off, COVERED))),
+        lo=_short(float(np.exp(-size))),
+        hi=_short(float(np.exp(size))),
+    )
+    return (row,)
 
 
 def _short(value: float) -> float:
@@ -199,7 +237,7 @@ def engine_text(engine: Engine) -> str:
     return yaml.safe_dump(data, sort_keys=False, width=100, allow_unicode=True)
 
 
-def write_kernel_rows(serving: Serving, fit: Fit, cases: Sequence[Case], path: Path) -> None:
+def write_kernel_rows(serving: Serving, fit: Fit, path: Path) -> None:
     """Write the measured rows as the fit moved them."""
     moved = serving.moved(fit.factors)
     assert moved.rows is not None

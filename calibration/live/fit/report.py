@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calibration.live import remarks
 from calibration.live.fit.command import Calibrated
 from calibration.live.fit.constants import Loads
 from calibration.live.fit.estimate import Estimate
@@ -98,6 +99,8 @@ def _lines(found: Calibrated, width: int) -> Iterator[Line]:
     for text in _untold(lines):
         yield from paragraph(text, width)
     yield from paragraph(_met(found), width)
+    for note in _notes(found):
+        yield from paragraph(note, width)
     for label, told in found.acceptance.items():
         if told.told is not None:
             yield from paragraph(_accepted(label, told.told), width)
@@ -123,6 +126,19 @@ def _untold(lines: Sequence[Row]) -> Iterator[str]:
 def _what(row: Row) -> str:
     what, unit = WHAT[row.estimate.name]
     return f"{what} [{unit}]" if unit else what
+
+
+def _notes(found: Calibrated) -> Iterator[str]:
+    """What the stages are not quite, if anything."""
+    if found.deployed.note:
+        yield found.deployed.note
+    fitted = {case.stage.name for case in found.cases}
+    for one in found.observations:
+        pairs = list(zip(one.stages, one.runs, strict=True))
+        kept = [(stage, run) for stage, run in pairs if stage.name in fitted]
+        for note in (remarks.lost(one.stages, one.runs), remarks.cached(*zip(*kept, strict=True))):
+            if note:
+                yield note
 
 
 def _error(row: Row) -> str:
