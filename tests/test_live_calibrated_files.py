@@ -221,6 +221,15 @@ def test_observations_of_other_servers_are_refused(key, changes):
     belonging([one, one._replace(about=one.about | {"machine": ""})])
 
 
+def test_a_calibration_refuses_folders_of_two_servers(tmp_path):
+    stage = Stage({"concurrency": 1}, 0, "autoregressive")
+    folders = (handed(tmp_path / "one", stage), handed(tmp_path / "other", stage))
+    seen = recording.read(folders[1])
+    recording.write(folders[1], seen.about | {"machine": "one A100"}, seen.stages, seen.runs)
+    with pytest.raises(InputError, match="machine: must be"):
+        calibrate(asked(tmp_path)._replace(folders=folders))
+
+
 def test_no_answer_at_all_is_not_blamed_on_an_option(tmp_path):
     table = by_hand(2) | {"status": np.full(2, 3, dtype=np.int8)}
     stage = Stage({"concurrency": 1}, 0, "autoregressive")
@@ -245,10 +254,10 @@ def test_lengths_are_those_of_the_stages_fitted_one_after_another(tmp_path):
 
 
 def test_of_a_trace_the_first_stage_fitted_is_written(tmp_path):
-    stages = [Stage({"rate_scale": scale}, 0, "autoregressive") for scale in (1, 2)]
-    tables = [by_hand(4) | {"prompt_tokens": np.full(4, 100 * n)} for n in (1, 2)]
+    stages = [Stage({"rate_scale": scale}, 0, "autoregressive") for scale in (1, 2, 4)]
+    tables = [by_hand(4) | {"prompt_tokens": np.full(4, 100 * n)} for n in (1, 2, 3)]
     recording.write(tmp_path / "runs", about(PLAIN), stages, observation(stages, tables).runs)
-    written(calibrate(asked(tmp_path / "runs", loads=(2.0,))), tmp_path)
+    written(calibrate(asked(tmp_path / "runs", loads=(2.0, 4.0))), tmp_path)
     lines = (tmp_path / "live_lengths.csv").read_text("utf-8").splitlines()[1:]
     assert [line.split(",")[1] for line in lines] == ["200"] * 4
 
