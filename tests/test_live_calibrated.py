@@ -138,3 +138,19 @@ def test_wrong_options_end_in_one_line(plain, tmp_path, capsys) -> None:
     assert not (tmp_path / "x.yaml").exists()
     with pytest.raises(InputError, match="must end in \\.yaml"):
         files.check_out("x.json", [runs])
+
+
+def test_a_server_that_drafts_is_not_fitted_as_plain_decoding(tmp_path) -> None:
+    runs, _ = simulated(tmp_path, "concurrency", (2,), PLAIN, repeats=1)
+    seen = recording.read(runs)
+    stages = [one._replace(counters=COUNTED) for one in seen.stages]
+    recording.write(runs, seen.about, stages, seen.runs)
+    with pytest.raises(InputError, match="the server drafts 3 tokens a step, but is stated as"):
+        calibrate(asked(runs))
+
+
+def test_a_calibration_to_another_machine_is_doubted(plain, tmp_path) -> None:
+    _, _, runs = plain
+    found = calibrate(Asked((runs,), "h100_sxm", "llama-160m", engine="vllm_0.15"))
+    text = report.report(found, 100)
+    assert "Is it this hardware" in text or "Do not rely on this calibration" in text

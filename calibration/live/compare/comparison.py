@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -156,6 +157,19 @@ class Comparison(NamedTuple):
             if row.scores[name].measured and row.scores[name].predicted is None
         ]
 
+    def _predicted_on(self) -> dict[str, Any]:
+        """Hardware, model and engine of the scenario, by name."""
+        scenario = self.file.points[0].scenario
+        hardware, model = scenario.hardware, scenario.model
+        return {
+            "hardware": Path(hardware.profile).stem if hardware.profile else hardware.gpu,
+            "transformer": Path(model.transformer).name,
+            "tp": model.tp,
+            "engine": Path(scenario.engine.name).stem
+            if scenario.engine.name.endswith((".yaml", ".yml"))
+            else scenario.engine.name,
+        }
+
     def document(self) -> dict[str, Any]:
         """What ``speccast compare --json`` prints; also what the figure is drawn from."""
         about = self.observation.about
@@ -164,6 +178,7 @@ class Comparison(NamedTuple):
             "runs": str(self.observation.folder),
             "scenario": self.file.document.path,
             **{key: about.get(key) for key in ("target", "machine", "date", "mode", "server")},
+            "predicted_on": self._predicted_on(),
             "strategy": {"measured": self.observation.label, "predicted": self.strategy},
             "rows": [row.document() for row in self.rows],
             "unanswered": self.unanswered,

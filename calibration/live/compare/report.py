@@ -56,6 +56,7 @@ def _lines(document: Document, width: int) -> Iterator[Line]:
     rows = document["rows"]
     yield from paragraph(f"{document['runs']} against {document['scenario']}", width, "title")
     yield from paragraph(_measured(document), width)
+    yield from paragraph(_predicted(document), width)
     yield Line("")
     yield from table(_keys(rows), _groups(rows), width, [False] * len(rows))
     yield Line("")
@@ -77,6 +78,12 @@ def _measured(document: Document) -> str:
     shown = strategy["measured"] + ("" if same else f", predicted as {strategy['predicted']}")
     parts = [str(one) for one in where if one] + [MODES.get(str(mode), ""), shown]
     return ", ".join(part for part in parts if part) + "."
+
+
+def _predicted(document: Document) -> str:
+    on = document["predicted_on"]
+    split = f" (TP {on['tp']})" if on["tp"] > 1 else ""
+    return f"Predicted: {on['transformer']} on {on['hardware']}{split}, {on['engine']}."
 
 
 def place(row: Row) -> tuple[str, str]:

@@ -60,8 +60,8 @@ def served(observation: Observation, file: ScenarioFile, asked: str | None = Non
     which = "several of its strategies are" if same else "none of its strategies is"
     raise file.document.error(
         "strategies",
-        f"{which} what the server ran, {show(observation.label)}; choose one of {listed} with "
-        "--strategy",
+        f"{which} what the server ran, {show(observation.label)}; take it from the recording with "
+        f"--as-recorded, or choose one of {listed} with --strategy",
     )
 
 

@@ -17,6 +17,7 @@ from calibration.live.fit.deployed import (
     accepted,
     sampling_of,
     strategy_block,
+    summed,
 )
 from calibration.live.fit.document import checked
 from calibration.live.fit.engines import engine_for
@@ -25,7 +26,7 @@ from calibration.live.fit.prepared import Prepared, belonging
 from calibration.live.fit.stages import Case, serving_of
 from calibration.live.recording import Observation, Stage
 from calibration.live.replay import usable
-from calibration.live.stated import stated_strategy
+from calibration.live.stated import contradiction, drafts_told, stated_strategy
 from models import catalog
 from models.schema import ModelError
 from models.strict_yaml import InputError, show
@@ -128,6 +129,7 @@ def _prepared(
     told: dict[str, Accepted] = {}
     for place, one in enumerate(observations):
         block = strategy_block(one, asked.strategy, asked.k)
+        _bear_out(one, block)
         restated = asked.strategy is not None or asked.k is not None
         label = _label(one, block, restated)
         if label in blocks:
@@ -144,6 +146,20 @@ def _prepared(
         raise ModelError(_no_stage(observations, missing), where)
     serving = serving_of(deployed.scenario([{"kind": BASELINE}]), cases[0].deployment)
     return Prepared(deployed, serving, tuple(cases), observations, blocks, told)
+
+
+def _bear_out(one: Observation, block: dict[str, Any]) -> None:
+    """Refuse a strategy that the server's own counters contradict.
+
+    Raises
+    ------
+    InputError
+        With what to state instead.
+    """
+    every = (one.about.get("server") or {}).get("engine") == "vllm"
+    wrong = contradiction(block, drafts_told(summed(one), every_position=every))
+    if wrong:
+        raise InputError(str(one.folder), None, "strategy", f"the server {wrong}")
 
 
 def _label(one: Observation, block: dict[str, Any], restated: bool) -> str:

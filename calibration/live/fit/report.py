@@ -10,7 +10,7 @@ import numpy as np
 from calibration.live import remarks
 from calibration.live.fit.command import Calibrated
 from calibration.live.fit.constants import Loads
-from calibration.live.fit.estimate import Estimate
+from calibration.live.fit.estimate import SHARES, Estimate
 from calibration.live.fit.knobs import Serving
 from calibration.live.server.by_position import ByPosition, notes
 from models.strategies import Strategy
@@ -25,6 +25,10 @@ WHAT = {
     "compute": ("share of the peak rate, matrix products", ""),
     "draft": ("host time for drafts, a step or a pass", "ms"),
 }
+
+
+FAR, POOR, FEW = 3.0, 0.2, 16
+"""Factor of a share, error after the fit, and requests at which one is to doubt it: assumed."""
 
 
 class Row(NamedTuple):
@@ -130,6 +134,22 @@ def _what(row: Row) -> str:
 
 def _notes(found: Calibrated) -> Iterator[str]:
     """What the stages are not quite, if anything."""
+    far = [
+        _what(row)
+        for row in rows(found)
+        if row.estimate.name in SHARES and not 1 / FAR < row.estimate.factor < FAR
+    ]
+    if far:
+        yield (
+            f"More than {FAR:g} times what was known: {', '.join(far)}. Is it this hardware, this "
+            "model, this engine?"
+        )
+    worst = max(map(_mape, (found.fit.of("tpot_s"), found.fit.of("ttft_s"))), default=0.0)
+    if worst > POOR:
+        yield f"The stages are not met: {percent(worst)} off. Do not rely on this calibration."
+    few = Loads.of(found.cases).requests
+    if few < FEW:
+        yield f"It rests on {few} requests: measure more before you trust it."
     if found.deployed.note:
         yield found.deployed.note
     fitted = {case.stage.name for case in found.cases}
@@ -160,7 +180,7 @@ def _met(found: Calibrated) -> str:
 
 def _mape(residuals: np.ndarray) -> float:
     """Mean absolute relative error of what is fitted."""
-    return float(np.abs(np.expm1(-residuals)).mean())
+    return float(np.abs(np.expm1(-residuals)).mean()) if residuals.size else 0.0
 
 
 def _accepted(label: str, told: ByPosition) -> str:
