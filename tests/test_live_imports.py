@@ -148,11 +148,18 @@ def test_the_folder_is_read_back_and_fits_acceptance(speccast, tmp_path: Path) -
     assert read_parquet(out / "acceptance.parquet")["request"].tolist() == [1, 1]
     fit = tmp_path / "acceptance.yaml"
     assert speccast("calibrate", "acceptance", out, "--out", fit)[0] == 0
-    again, text, _ = speccast(
-        "calibrate", "import", DATA / "vllm_rate.json", "--json", "--out", out
-    )
-    assert (again, json.loads(text)["stages"][0]["requests"]) == (0, 6)
-    assert not (out / "acceptance.parquet").exists()
+
+
+def test_an_import_replaces_no_observation(speccast, tmp_path: Path) -> None:
+    out = tmp_path / "theirs"
+    line = ("calibrate", "import", DATA / "vllm_rate.json", "--json", "--out", out)
+    status, text, _ = speccast(*line)
+    assert (status, json.loads(text)["stages"][0]["requests"]) == (0, 6)
+    files = {path: path.read_bytes() for path in out.iterdir()}
+    status, text, err = speccast(*line)
+    assert (status, text, err.count("\n")) == (2, "", 1)
+    assert "--out: holds an observation; choose another folder" in err
+    assert {path: path.read_bytes() for path in out.iterdir()} == files
 
 
 def test_nothing_is_written_where_it_cannot_be_imported(speccast, tmp_path: Path) -> None:
@@ -169,7 +176,7 @@ def test_nothing_is_written_where_it_cannot_be_imported(speccast, tmp_path: Path
     out.mkdir()
     (out / "journal.jsonl").touch()
     status, _, err = speccast("calibrate", "import", DATA / "vllm_rate.json", "--out", out)
-    assert (status, "holds a recording of `speccast observe`" in err) == (2, True)
+    assert (status, "holds an observation; choose another folder" in err) == (2, True)
 
 
 @pytest.mark.parametrize("scheme", ["", "http://"])

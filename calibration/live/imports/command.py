@@ -72,8 +72,8 @@ def check_out(out: str, results: Sequence[Path]) -> Path:
     files = [path for path in results if path.is_file()]
     found = "needs a folder, got ''" if not out else obstacle(folder, names, *files)
     found = found or foreign(folder, "observe", names)
-    if found is None and (folder / JOURNAL).exists():
-        found = "holds a recording of `speccast observe`; choose another folder"
+    if found is None and any((folder / name).exists() for name in (recording.STAGES, JOURNAL)):
+        found = "holds an observation; choose another folder"
     if found is not None:
         raise InputError(out, None, "--out", found)
     recording.check_folder(folder)
