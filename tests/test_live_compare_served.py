@@ -69,7 +69,8 @@ def test_the_strategy_is_told_by_block_then_label_then_by_the_user(monkeypatch, 
         strategy_of(scenario, {"kind": "eagle3", "k": 5})
     assert str(error.value) == (
         f"{scenario}:10: strategies: none of its strategies is what the server ran, 'served'; "
-        "choose one of 'autoregressive', 'eagle3 K=3' with --strategy"
+        "take it from the recording with --as-recorded, or choose one of 'autoregressive', "
+        "'eagle3 K=3' with --strategy"
     )
     with pytest.raises(InputError, match="--strategy: must be one of 'autoregressive', "):
         strategy_of(scenario, {"kind": "eagle3", "k": 3}, asked="eagle")

@@ -128,6 +128,6 @@ def _head(found: Calibrated, whole: bool) -> str:
     )
     return (
         f"{HEAD}# to it ({calibrated.Loads.of(found.cases)}).\n{bare}"
-        "# Other strategies, loads and lengths are yours to try here. Users go on and on; stages as\n"
-        "# they were measured are predicted by `speccast compare`.\n"
+        "# Other strategies, loads and lengths are yours to try here. Users go on and on;\n"
+        "# stages as they were measured are predicted by `speccast compare`.\n"
     )
