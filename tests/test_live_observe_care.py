@@ -384,3 +384,23 @@ def test_results_of_other_clients_are_held_against_what_is_stated_too():
     assert strategy_of([load], "{kind: ngram, k: 2}", None)[1]["k"] == 2
     with pytest.raises(InputError, match=r"--strategy: the server drafts 2 tokens .*\(r.json\)"):
         strategy_of([load], "{kind: ngram, k: 4}", None)
+
+
+def test_a_folder_of_something_else_is_left_alone(observe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live/.hidden").touch()
+    with LiveServer().running() as server:
+        options = ("--concurrency", 1, "--requests", 1)
+        assert observe(server, *options)[0] == 0, "hidden files are nobody's result"
+        assert observe(server, *options)[0] == 0
+        (tmp_path / "notes.txt").write_text("mine")
+        before = sorted(tmp_path.iterdir())
+        for out, message in (
+            ("", "--out: needs a folder, got ''"),
+            (".", "--out: is not empty and holds no observation; choose another"),
+        ):
+            status, text, err = observe(server, *options, "--out", out)
+            assert (status, text, len(err.splitlines())) == (2, "", 1)
+            assert message in err
+    assert sorted(tmp_path.iterdir()) == before

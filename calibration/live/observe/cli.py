@@ -24,7 +24,7 @@ def observe(
         str, typer.Option("--base-url", metavar="URL", help="Of the API, as http://host:8000/v1.")
     ],
     model: Annotated[str, typer.Option(metavar="NAME", help="As the server calls it.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write.")],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder to write.")],
     concurrency: Annotated[
         str | None,
         typer.Option(metavar="N,N", help="Users at a time, a stage each; default 1,2,4,8."),
