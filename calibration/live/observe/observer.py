@@ -132,8 +132,6 @@ class Observer:
             client_of = Client(self.options.asking, urls)
             self._pulse = Pulse(client_of, stopping, self._patience)
             async with client_of as client, Scraper(urls, headers=keyed) as at, self._pulse:
-                for note in at.notes:
-                    self._note(client.shown(shortened(note, urls)))
                 for planned in self.todo:
                     await self._stage(planned, client, at, stopping, on_progress)
                     if stopping.is_set():
@@ -263,6 +261,8 @@ class Observer:
                 return False
             self._unfit = self._probe.unfit(first.result(), first=True)
             self._check_fit()
+            for note in scraper.notes:
+                self._note(client.shown(shortened(note, self.options.metrics_urls)))
             if not self.journal.server:
                 fingerprint = self._probe.fingerprint
                 self._server = await identified(self.options, scraper, fingerprint)
