@@ -437,3 +437,16 @@ def test_a_silent_server_that_takes_connections_is_waited_for(observe, tmp_path,
         options = ("--concurrency", 1, "--requests", 3, "--timeout-s", 1)
         assert observe(server, *options)[0] == 0
     assert statuses(kept(tmp_path)) == [["FINISHED", "TIMED_OUT", "FINISHED"]]
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1"])
+def test_an_address_without_its_version_is_told_what_it_lacks(observe, tmp_path, end):
+    class Astray(LiveServer):
+        @property
+        def url(self) -> str:
+            return f"http://127.0.0.1:{self.port}{end}"
+
+    with Astray(lambda number, body: "404").running() as server:
+        status, _, err = observe(server)
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert ("the address should end in /v1" in err) == (end != "/v1")

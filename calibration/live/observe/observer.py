@@ -67,7 +67,7 @@ class Observer:
             self.todo = [one for one in self.planned if self.journal.left(one)]
             self._kept = tables.Kept(options, self.journal)
             until_known.pop_all()
-        self._probe, self._lost, self._unfit = Probe(), list[Row](), ""
+        self._probe, self._lost, self._unfit = Probe(options.asking.base_url), list[Row](), ""
         self._noted, self._server = set[str](), dict[str, Any]()
         self._done, self._total = 0, sum(len(self.journal.left(one)) for one in self.todo)
 
