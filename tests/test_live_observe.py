@@ -235,7 +235,8 @@ def test_a_signal_keeps_what_was_measured(observe, tmp_path, number, left):
         status, out, err = observe(server, *options)
         assert status == left
         assert "interrupted: 6 requests are kept" in err
-        assert "concurrency=2         8       2" in out
+        assert "requests  failed  cut short" in out and "not failed" in " ".join(out.split())
+        assert "concurrency=2         8       0          2" in out
         assert statuses(kept(tmp_path)) == [["FINISHED"] * 6 + ["UNFINISHED"] * 2]
         before = kept(tmp_path).runs[0].columns["finish_s"][:6]
         server.behave = lambda asked, body: "ok"
