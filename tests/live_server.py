@@ -69,6 +69,7 @@ class LiveServer:
         self._writers: set[asyncio.StreamWriter] = set()
         server = await asyncio.start_server(self._connection, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
+        self._server = server
         ready.set()
         await self._stopped.wait()
         server.close()
@@ -105,6 +106,8 @@ class LiveServer:
         fault = self.behave(number, self.seen[-1])
         if fault == "stop":
             self.stop()
+        if fault == "deaf":
+            self._server.close()
         if fault in ("close", "stop"):
             writer.transport.abort()
             return False
@@ -150,7 +153,7 @@ class Streams:
 
     async def of(self, fault: str) -> AsyncIterator[bytes]:
         end = "\r\n\r\n" if fault == "crlf" else "\n\n"
-        if fault == "hang":
+        if fault in ("hang", "deaf"):
             yield b": here I am\n\n"
             await asyncio.sleep(60)
         for data in self._events(fault):

@@ -187,6 +187,11 @@ def test_no_password_of_a_url_is_kept(scheme: str) -> None:
 def test_a_folder_stands_for_the_file_its_tool_left(tmp_path: Path) -> None:
     shutil.copy(DATA / "benchmarks.json", tmp_path)
     assert len(imported(tmp_path, mode="open_loop").stages) == 1
+    shutil.copy(DATA / "profile_export.jsonl", tmp_path)
+    both = "is a folder with benchmarks.json and profile_export.jsonl: name one of them"
+    with pytest.raises(InputError, match=both):
+        imported(tmp_path)
+    (tmp_path / "profile_export.jsonl").unlink()
     (tmp_path / "benchmarks.json").rename(tmp_path / "other.json")
     with pytest.raises(InputError, match=r"is a folder without benchmarks.json"):
         imported(tmp_path)

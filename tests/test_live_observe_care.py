@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import subprocess
 import sys
@@ -19,9 +20,12 @@ from test_live_observe import kept, statuses
 from calibration.live import recording
 from calibration.live.imports.requests import Load
 from calibration.live.imports.served import strategy_of
+from calibration.live.observe import observer
 from calibration.live.observe.journal import Measured
 from calibration.live.observe.load import Loader, Part, Sent
+from calibration.live.observe.observer import Observer
 from calibration.live.observe.prompts import Prompts
+from calibration.live.observe.pulse import Patience
 from calibration.live.observe.remarks import cached_share
 from calibration.live.observe.rows import Row
 from calibration.live.observe.schedule import Planned
@@ -384,3 +388,65 @@ def test_results_of_other_clients_are_held_against_what_is_stated_too():
     assert strategy_of([load], "{kind: ngram, k: 2}", None)[1]["k"] == 2
     with pytest.raises(InputError, match=r"--strategy: the server drafts 2 tokens .*\(r.json\)"):
         strategy_of([load], "{kind: ngram, k: 4}", None)
+
+
+def test_a_folder_of_something_else_is_left_alone(observe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "live").mkdir()
+    (tmp_path / "live/.hidden").touch()
+    with LiveServer().running() as server:
+        options = ("--concurrency", 1, "--requests", 1)
+        assert observe(server, *options)[0] == 0, "hidden files are nobody's result"
+        assert observe(server, *options)[0] == 0
+        (tmp_path / "notes.txt").write_text("mine")
+        before = sorted(tmp_path.iterdir())
+        for out, message in (
+            ("", "--out: needs a folder, got ''"),
+            (".", "--out: is not empty and holds no observation; choose another"),
+        ):
+            status, text, err = observe(server, *options, "--out", out)
+            assert (status, text, len(err.splitlines())) == (2, "", 1)
+            assert message in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("at", [4, 1], ids=["stage", "warm-up"])
+def test_a_silent_server_that_takes_no_connection_is_gone(observe, tmp_path, monkeypatch, at):
+    hasty = functools.partial(Observer, patience=Patience(0.3, 0.1))
+    monkeypatch.setattr(observer, "Observer", hasty)
+    options = ("--concurrency", 2, "--requests", 5)
+    fault = lambda number, body: ("deaf" if number == at else "hang") if number >= at else "ok"  # noqa: E731
+    began_s = time.perf_counter()
+    with LiveServer(fault).running() as server:
+        status, out, err = observe(server, *options)
+    assert time.perf_counter() - began_s < 5
+    last = err.splitlines()[-1]
+    assert status == 1 and "is gone: silent for 0.3 s" in last and "takes no connection" in last
+    if at == 1:
+        assert out == "" and "nothing was measured" in last
+        return
+    assert "2 requests are kept" in last and "goes on" in last
+    assert "concurrency=2         4       2" in out
+    assert statuses(kept(tmp_path)) == [["FINISHED"] * 2 + ["FAILED"] * 2]
+
+
+def test_a_silent_server_that_takes_connections_is_waited_for(observe, tmp_path, monkeypatch):
+    hasty = functools.partial(Observer, patience=Patience(0.1, 0.05))
+    monkeypatch.setattr(observer, "Observer", hasty)
+    with LiveServer(lambda number, body: "hang" if number == 2 else "ok").running() as server:
+        options = ("--concurrency", 1, "--requests", 3, "--timeout-s", 1)
+        assert observe(server, *options)[0] == 0
+    assert statuses(kept(tmp_path)) == [["FINISHED", "TIMED_OUT", "FINISHED"]]
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1"])
+def test_an_address_without_its_version_is_told_what_it_lacks(observe, tmp_path, end):
+    class Astray(LiveServer):
+        @property
+        def url(self) -> str:
+            return f"http://127.0.0.1:{self.port}{end}"
+
+    with Astray(lambda number, body: "404").running() as server:
+        status, _, err = observe(server)
+    assert (status, len(err.splitlines())) == (1, 1)
+    assert ("the address should end in /v1" in err) == (end != "/v1")

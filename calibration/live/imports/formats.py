@@ -55,7 +55,10 @@ def _file(path: Path) -> Path:
     if not path.is_dir():
         return path
     found = [path / name for name in USUAL if (path / name).is_file()]
-    if len(found) != 1:
+    if len(found) > 1:
+        names = " and ".join(USUAL)
+        raise InputError(str(path), None, "", f"is a folder with {names}: name one of them")
+    if not found:
         names = " or ".join(USUAL)
         raise InputError(str(path), None, "", f"is a folder without {names}: name the file")
     return found[0]

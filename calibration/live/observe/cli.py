@@ -24,7 +24,7 @@ def observe(
         str, typer.Option("--base-url", metavar="URL", help="Of the API, as http://host:8000/v1.")
     ],
     model: Annotated[str, typer.Option(metavar="NAME", help="As the server calls it.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write.")],
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Folder to write.")],
     concurrency: Annotated[
         str | None,
         typer.Option(metavar="N,N", help="Users at a time, a stage each; default 1,2,4,8."),
@@ -119,21 +119,25 @@ def observe(
         check_size(observer.to_send, yes)
         for remark in given.remarks(options):
             _note(remark)
-        _measure(observer, stop, quiet)
+        _measure(observer, stop, quiet, as_json, width)
         _show(observer, quiet, as_json, width)
     if stop.asked:
         raise typer.Exit(stop.status)
 
 
-def _measure(observer: Observer, stop: interrupts.Stop, quiet: bool) -> None:
+def _measure(
+    observer: Observer, stop: interrupts.Stop, quiet: bool, as_json: bool, width: int | None
+) -> None:
     """Measure what is left, and say what is kept where it ends early."""
-    from calibration.live.observe.observer import GoneError
+    from calibration.live.observe.pulse import DeadError, GoneError
     from sim import progress
 
     try:
         with interrupts.handled(stop), progress.shown(quiet) as bar:
             observer.run(stop, bar.update)
     except GoneError as error:
+        if isinstance(error, DeadError):
+            _show(observer, True, as_json, width)
         raise RuntimeError(f"{error}; {observer.kept_words}") from None
     except KeyboardInterrupt:
         _note(f"interrupted: {observer.kept_words}")

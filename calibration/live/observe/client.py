@@ -87,11 +87,19 @@ class Client:
     asking : Asking
     others : sequence of str
         Further addresses whose secrets no message may show.
+
+    Attributes
+    ----------
+    in_flight : int
+        Requests that wait for the rest of their answer.
+    heard_s : float
+        When a byte of any answer came last, or the first of those in flight was sent.
     """
 
     def __init__(self, asking: Asking, others: Sequence[str] = ()) -> None:
         self.asking = asking
         url = httpx.URL(asking.base_url)
+        self.in_flight, self.heard_s = 0, 0.0
         self._url = url.copy_with(path=url.path.rstrip("/") + PATHS[asking.api], fragment=None)
         urls = (asking.base_url, *others)
         self._secrets = [word for one in urls for word in secrets_of(one)]
@@ -146,6 +154,8 @@ class Client:
     async def _attempt(self, body: bytes, max_tokens: int) -> Outcome:
         answer, at = Answer(), _Place()
         sent_s = perf_counter()
+        self.heard_s = self.heard_s if self.in_flight else sent_s
+        self.in_flight += 1
         try:
             async with asyncio.timeout(self.asking.timeout_s):
                 await self._stream(body, answer, at)
@@ -162,6 +172,8 @@ class Client:
             why = f"{cut if at.http_status else 'cannot be reached'}: {reason}"
             lost = isinstance(error, httpx.TransportError)
             return _broken(answer, at, sent_s, why)._replace(lost=lost)
+        finally:
+            self.in_flight -= 1
         return Outcome(
             Status.FINISHED,
             sent_s,
@@ -176,7 +188,7 @@ class Client:
 
     async def _stream(self, body: bytes, answer: Answer, at: _Place) -> None:
         async with self._http.stream("POST", self._url, content=body) as response:
-            at.http_status = response.status_code
+            at.http_status, self.heard_s = response.status_code, perf_counter()
             if response.status_code != httpx.codes.OK:
                 text = (await response.aread()).decode("utf-8", "replace")
                 raise AnswerError(f"answered {response.status_code}: {_error(text)}")
@@ -185,7 +197,7 @@ class Client:
                 raise AnswerError(f"did not stream, it sent {kind}")
             reader, pieces = EventReader(), response.aiter_bytes()
             async for piece in pieces:
-                at_s = perf_counter()
+                at_s = self.heard_s = perf_counter()
                 for data in reader.feed(piece):
                     answer.take(data, at_s)
                 if answer.done:

@@ -39,7 +39,7 @@ class Given(NamedTuple):
 
     base_url: str
     model: str
-    out: Path
+    out: str
     concurrency: str | None = None
     rate: str | None = None
     replay: bool = False
@@ -80,6 +80,8 @@ def prepare(given: Given) -> Options:
     InputError
         That names the option at fault.
     """
+    if not given.out:
+        raise InputError("", None, "--out", "needs a folder, got ''")
     url = _address("--base-url", given.base_url, "http://host:8000/v1")
     prompts = texts.read(given.prompts, given.seed)
     texts.check_api(prompts, given.api)
@@ -92,7 +94,7 @@ def prepare(given: Given) -> Options:
         where = f"while {given.api_key_env or USUAL_KEY} holds a key: only one of them can be sent"
         raise InputError("", None, "--base-url", f"has a user and a password {where}")
     return Options(
-        given.out,
+        Path(given.out),
         Asking(
             *(url, given.model, given.api, body, key, given.timeout_s, given.retries),
             max_tokens_key=given.max_tokens_key,

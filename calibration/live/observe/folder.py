@@ -104,4 +104,13 @@ def _foreign(out: Path) -> str | None:
         return "holds an observation without its journal, as imports are; choose another"
     # An empty journal is what a run leaves that was killed before it had anything to say.
     others = [name for name in (*FILES, recording.TEXTS) if name != FILE]
-    return foreign(out, "observe", () if begun else others)
+    found = foreign(out, "observe", () if begun else others)
+    if found is None and not begun and _others(out):
+        return "is not empty and holds no observation; choose another"
+    return found
+
+
+def _others(out: Path) -> list[Path]:
+    """What is in the folder besides the journal and hidden files."""
+    there = out.iterdir() if out.is_dir() else ()
+    return [path for path in there if path.name != FILE and not path.name.startswith(".")]

@@ -7,6 +7,7 @@ between them are its own.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,3 +180,8 @@ class Journal:
 
 def _lasting(run: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in run.items() if key != REPEATS}
+
+
+def now() -> str:
+    """ISO time, UTC."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")

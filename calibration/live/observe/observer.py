@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
@@ -14,12 +13,13 @@ from calibration.live.observe import tables
 from calibration.live.observe.asking import Ready
 from calibration.live.observe.client import Client
 from calibration.live.observe.folder import Folder
-from calibration.live.observe.journal import Journal
+from calibration.live.observe.journal import Journal, now
 from calibration.live.observe.lag import Lag
 from calibration.live.observe.load import Loader, Make, Part, Sent, until_stopped
 from calibration.live.observe.options import Options
 from calibration.live.observe.probe import Probe, header, identified
 from calibration.live.observe.prompts import first_line
+from calibration.live.observe.pulse import USUAL, DeadError, GoneError, Patience, Pulse
 from calibration.live.observe.rows import Row, row_of
 from calibration.live.observe.schedule import Planned, stages
 from calibration.live.observe.secrets import shortened
@@ -34,10 +34,6 @@ IN_ORDER = 1
 WARM_UP = "warm-up"
 
 
-class GoneError(RuntimeError):
-    """The server does not answer, or not as it must; the message says what was kept."""
-
-
 class Observer:
     """Measures what is left of an observation; a context manager, which holds the folder.
 
@@ -46,6 +42,8 @@ class Observer:
     options : Options
     note : callable
         Takes remarks for the user.
+    patience : Patience
+        With a server that has gone silent.
 
     Attributes
     ----------
@@ -60,16 +58,16 @@ class Observer:
         process.
     """
 
-    def __init__(self, options: Options, note: Note) -> None:
-        self.options, self._note = options, note
+    def __init__(self, options: Options, note: Note, patience: Patience = USUAL) -> None:
+        self.options, self._note, self._patience = options, note, patience
         with contextlib.ExitStack() as until_known:
             self._folder = until_known.enter_context(Folder(options.out))
-            self.journal = Journal(self._folder.journal, options.settings(), _now()[:10])
+            self.journal = Journal(self._folder.journal, options.settings(), now()[:10])
             self.planned = stages(options.asked)
             self.todo = [one for one in self.planned if self.journal.left(one)]
             self._kept = tables.Kept(options, self.journal)
             until_known.pop_all()
-        self._probe, self._lost, self._unfit = Probe(), list[Row](), ""
+        self._probe, self._lost, self._unfit = Probe(options.asking.base_url), list[Row](), ""
         self._noted, self._server = set[str](), dict[str, Any]()
         self._done, self._total = 0, sum(len(self.journal.left(one)) for one in self.todo)
 
@@ -132,9 +130,8 @@ class Observer:
             urls = self.options.metrics_urls
             keyed = header(self.options, *urls)
             client_of = Client(self.options.asking, urls)
-            async with client_of as client, Scraper(urls, headers=keyed) as at:
-                for note in at.notes:
-                    self._note(client.shown(shortened(note, urls)))
+            self._pulse = Pulse(client_of, stopping, self._patience)
+            async with client_of as client, Scraper(urls, headers=keyed) as at, self._pulse:
                 for planned in self.todo:
                     await self._stage(planned, client, at, stopping, on_progress)
                     if stopping.is_set():
@@ -165,20 +162,21 @@ class Observer:
 
         on_progress(label, before, self._total)
         if not await self._warm_up(planned, client, scraper, stopping):
+            self._check_there(self._pulse.dead)
             return
         numbers, elapsed_s = self.journal.left(planned), self.journal.of(planned).elapsed_s
         loader = Loader(self._maker(planned, client), client.send, on_sent, stopping)
         async with scraper.stage() as watched, Lag() as lag:
-            self.journal.begin(planned, _now())
+            self.journal.begin(planned, now())
             if self._server:
                 self.journal.know(self._server)
             watched.start()
             part = await loader.run(planned, numbers, elapsed_s)
+        part = part._replace(dead=part.dead or self._pulse.dead)
         for note in filter(None, (*map(client.shown, watched.notes), lag.note())):
             self._note(f"{label}: {note}")
         self._end(planned, part, watched)
-        if part.dead:
-            raise GoneError(f"{self._where()} is gone: {part.dead}")
+        self._check_there(part.dead)
         self._check_fit()
         self._check_strategy()
 
@@ -195,7 +193,7 @@ class Observer:
                 "samples": samples,
             }
         )
-        flying = [row_of(sent, part.zero_s, planned) for sent in part.in_flight]
+        flying = [row_of(sent, part.zero_s, planned, part.dead) for sent in part.in_flight]
         if not part.dead:
             self._settle()
         texts = {"before": watched.before, "after": watched.after}
@@ -263,6 +261,8 @@ class Observer:
                 return False
             self._unfit = self._probe.unfit(first.result(), first=True)
             self._check_fit()
+            for note in scraper.notes:
+                self._note(client.shown(shortened(note, self.options.metrics_urls)))
             if not self.journal.server:
                 fingerprint = self._probe.fingerprint
                 self._server = await identified(self.options, scraper, fingerprint)
@@ -273,6 +273,11 @@ class Observer:
         self._unfit = next(filter(None, map(self._probe.unfit, work.result())), "")
         self._check_fit()
         return True
+
+    def _check_there(self, dead: str) -> None:
+        """Refuse to go on without a server."""
+        if dead:
+            raise DeadError(f"{self._where()} is gone: {dead}")
 
     def _check_fit(self) -> None:
         """Refuse to go on with a server whose answers show that nothing can be measured."""
@@ -287,11 +292,6 @@ class Observer:
 
     def _where(self) -> str:
         return public(self.options.asking.base_url)
-
-
-def _now() -> str:
-    """ISO time, UTC."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 __all__ = ["GoneError", "Observer"]

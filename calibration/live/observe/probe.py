@@ -19,9 +19,17 @@ NO_USAGE = (
     "needed"
 )
 
+VERSION = "/v1"
+"""End of the address of most APIs."""
+
 
 class Probe:
     """Judges answers until one shows that the server can be measured.
+
+    Parameters
+    ----------
+    base_url : str
+        Base of the API.
 
     Attributes
     ----------
@@ -31,7 +39,8 @@ class Probe:
         How the server calls its version; empty until it does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, base_url: str) -> None:
+        self._versioned = httpx.URL(base_url).path.rstrip("/").endswith(VERSION)
         self.passed, self.fingerprint = False, ""
 
     def unfit(self, outcome: Outcome, first: bool = False) -> str:
@@ -49,7 +58,10 @@ class Probe:
         if outcome.status == Status.FINISHED:
             self.passed = outcome.usage is not None
             return "" if self.passed else NO_USAGE
-        return outcome.message if first and _hopeless(outcome) else ""
+        if not first or not _hopeless(outcome):
+            return ""
+        astray = outcome.http_status == httpx.codes.NOT_FOUND and not self._versioned
+        return outcome.message + (f"; the address should end in {VERSION}" if astray else "")
 
 
 def _hopeless(outcome: Outcome) -> bool:

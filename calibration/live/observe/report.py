@@ -94,14 +94,14 @@ def _groups(rows: Sequence[Row]) -> list[Group]:
             for name in SHOWN
         ]
 
+    counts = [
+        column("requests", lambda row: str(row["requests"])),
+        column("failed", lambda row: str(row["requests"] - row["finished"] - row["unfinished"])),
+    ]
+    if any(row["unfinished"] for row in rows):
+        counts.append(column("cut short", lambda row: str(row["unfinished"])))
     return [
-        Group(
-            "",
-            [
-                column("requests", lambda row: str(row["requests"])),
-                column("failed", lambda row: str(row["requests"] - row["finished"])),
-            ],
-        ),
+        Group("", counts),
         Group("TTFT ms", milliseconds("ttft_s")),
         Group("TPOT ms", milliseconds("tpot_s")),
         Group(
@@ -126,6 +126,8 @@ def _reading(rows: Sequence[Row]) -> str:
         f"{pooled}TTFT from when a request was due or sent; TPOT by the tokens the server counts; "
         "failed: all that did not finish."
     )
+    if any(row["unfinished"] for row in rows):
+        text += " cut short: in flight when it was stopped, not failed."
     late = max((row["latest_s"] for row in rows), default=0.0)
     if any(row["late"] for row in rows):
         text += f" late: sent after they were due, by up to {number(1e3 * late)} ms."

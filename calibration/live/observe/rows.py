@@ -60,14 +60,15 @@ class Row(NamedTuple):
     metrics: Mapping[str, Any] | None = None
 
 
-def row_of(sent: Sent, zero_s: float, planned: Planned) -> Row:
-    """The row of a request."""
+def row_of(sent: Sent, zero_s: float, planned: Planned, gone: str = "") -> Row:
+    """The row of a request; what a server that is ``gone`` left in flight has failed."""
     outcome, tokens, domain = sent.outcome, sent.ready.max_tokens, sent.ready.prompt.domain
     if outcome is None:
+        status = Status.FAILED if gone else Status.UNFINISHED
         return Row(
-            *(sent.number, domain, int(Status.UNFINISHED), _rounded(sent.arrival_s)),
+            *(sent.number, domain, int(status), _rounded(sent.arrival_s)),
             output_tokens=tokens,
-            message=STOPPED,
+            message=gone or STOPPED,
         )
     status, usage, message = outcome.status, outcome.usage, outcome.message
     if status == Status.FINISHED and usage is None:
