@@ -164,6 +164,7 @@ def test_faults_become_rows_with_a_status(observe, tmp_path):
     assert "concurrency=1,0,7,failed,200,sent no usage: tokens are not counted" in errors
     assert len(errors) == 8
     assert "concurrency=1         9       7" in out
+    assert "7 of 9 requests failed, most often as: " in " ".join(out.split())
 
 
 def test_an_answer_that_is_only_its_end_has_its_first_token_there(observe, tmp_path):
@@ -414,3 +415,17 @@ def test_what_a_killed_run_left_is_written_even_if_the_next_one_measures_nothing
         status, _, err = observe(server, *options)
     assert status == 1 and "2 requests are kept" in err
     assert statuses(kept(tmp_path)) == [["FINISHED"] * 2]
+
+
+def test_a_measurement_without_any_answer_fails_and_says_why(observe, tmp_path):
+    with LiveServer(lambda number, body: "429" if number == 3 else "500").running() as server:
+        options = ("--concurrency", 1, "--requests", 4)
+        for _ in range(2):
+            status, out, err = observe(server, *options)
+            assert status == 1
+            said = " ".join(out.split())
+            assert "4 of 4 requests failed, most often as: answered 500: no: nothing" in said
+            assert "; see errors.csv" in said
+            where = tmp_path / "live/errors.csv"
+            assert err.splitlines()[-1].endswith(f"no request was answered; see '{where}'")
+    assert len(where.read_text().splitlines()) == 1 + 4

@@ -107,6 +107,7 @@ def observe(
     with interrupts.leaving_at_once():
         from calibration.live.observe.command import Given, prepare
         from calibration.live.observe.observer import Observer
+        from calibration.live.recording import ERRORS
 
         given = Given(
             *(base_url, model, out, concurrency, rate, replay, rate_scale, tokens, prompts),
@@ -123,6 +124,8 @@ def observe(
         _show(observer, quiet, as_json, width)
     if stop.asked:
         raise typer.Exit(stop.status)
+    if observer.kept.runs and not observer.kept.answered:
+        raise RuntimeError(f"no request was answered; see '{observer.options.out / ERRORS}'")
 
 
 def _measure(
@@ -154,6 +157,7 @@ def _show(observer: Observer, quiet: bool, as_json: bool, width: int | None) -> 
     if not kept.runs:
         return
     said = document(kept.about(), kept.stages, kept.runs)
+    said["notes"] = [*said["notes"], *filter(None, [kept.failures])]
     write_text(to_json(said) if as_json else report(said, *screen(width)))
     if not quiet:
         _note(f"wrote '{observer.options.out}'")

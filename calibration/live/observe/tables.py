@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,24 @@ class Kept:
             for row in own
             if row.status != Status.FINISHED
         ]
+
+    @property
+    def answered(self) -> bool:
+        """Whether any request finished."""
+        return any(row.status == Status.FINISHED for own in self.rows for row in own)
+
+    @property
+    def failures(self) -> str:
+        """How many requests failed, and why most did; empty where none did."""
+        every = [row for own in self.rows for row in own]
+        why = Counter(
+            row.message for row in every if row.status not in (Status.FINISHED, Status.UNFINISHED)
+        )
+        if not why:
+            return ""
+        common = why.most_common(1)[0][0].rstrip(".")
+        lead = f"{why.total()} of {len(every)} requests failed"
+        return f"{lead}, most often as: {common}; see {recording.ERRORS}"
 
     def _collect(self, flying: Mapping[Key, Sequence[Row]]) -> None:
         """Put the stages together, those of earlier runs with other repeats included."""
