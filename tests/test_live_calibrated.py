@@ -43,8 +43,9 @@ def test_the_files_load_and_predict_what_was_fitted(plain) -> None:
     found, out, runs = plain
     assert np.abs(found.fit.residuals).max() < 0.05
     seen = compare(recording.read(runs), load_scenario(out))
+    moved = found.serving.moved(found.fit.factors)
     for case, row in zip(found.cases, seen.rows, strict=True):
-        fitted = tpot_s(case.simulated(found.serving, found.fit.factors)).mean()
+        fitted = tpot_s(case.simulated(case.setup(moved))).mean()
         assert row.scores["tpot_s_mean"].predicted == pytest.approx(fitted, rel=2e-3)
 
 
@@ -97,6 +98,7 @@ def test_only_the_loads_asked_for_are_fitted(plain) -> None:
         calibrate(asked(runs, loads=(1.0, 5.0)))
 
 
+@pytest.mark.extras  # seconds of fits
 def test_a_drafting_server_keeps_its_strategy_and_its_acceptance(tmp_path) -> None:
     runs, _ = simulated(tmp_path, "concurrency", (2,), EAGLE, repeats=1)
     stages = [one._replace(counters=COUNTED) for one in recording.read(runs).stages]
@@ -149,6 +151,7 @@ def test_a_server_that_drafts_is_not_fitted_as_plain_decoding(tmp_path) -> None:
         calibrate(asked(runs))
 
 
+@pytest.mark.extras  # seconds of fits
 def test_a_calibration_to_another_machine_is_doubted(plain, tmp_path) -> None:
     _, _, runs = plain
     found = calibrate(Asked((runs,), "h100_sxm", "llama-160m", engine="vllm_0.15"))

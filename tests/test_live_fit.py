@@ -33,7 +33,7 @@ def scenario(where: str, strategy: dict[str, Any] = PLAIN) -> Scenario:
         {
             "hardware": hardware,
             "model": {"transformer": transformer},
-            "engine": {"name": engine, "max_model_len": 8192},
+            "engine": {"name": engine, "max_model_len": 8192, "max_num_batched_tokens": 2048},
             "workload": {"arrivals": {"kind": "closed_loop", "users": 1}, "sampling": "greedy"},
             "strategies": [strategy],
             "run": {"baseline": False, "band": False},
@@ -77,11 +77,11 @@ def served(
     rng = np.random.default_rng(7)
     for users in loads:
         stage = Stage({"concurrency": users}, 0, "live")
-        columns = asked(3 * users + 6, prompts, (16, 32))
+        columns = asked(3 * users + 6, prompts, (12, 24))
         run = RunTable(stage.point, "live", 0, columns)
         first = Case.of(made, made.strategies[0], stage, run, folder)
         serving = serving_of(made, first.deployment)
-        seen = first.simulated(serving, factors)
+        seen = first.simulated(first.setup(serving.moved(factors)))
         late = rng.lognormal(0.0, noise, len(columns["id"])) if noise else 1.0
         begun, first_s, last_s = (seen[name] for name in ("arrival_s", "first_token_s", "finish_s"))
         seen["first_token_s"] = begun + late * (first_s - begun)
@@ -135,6 +135,7 @@ def test_an_error_is_as_large_as_all_the_factors_leave_it(tmp_path: Path) -> Non
         assert abs(by_name[name].factor - true) < 2 * by_name[name].error
 
 
+@pytest.mark.extras  # seconds of fits
 def test_repeats_do_not_make_the_model_surer_of_itself(tmp_path: Path) -> None:
     cases, serving = served("cpu", Factors(launches=0.5, compute=0.8), tmp_path, (1,))
     once, often = (found(cases * times, serving)[1] for times in (1, 4))
@@ -142,6 +143,7 @@ def test_repeats_do_not_make_the_model_surer_of_itself(tmp_path: Path) -> None:
         assert often[name].left > 0.85 * one.left, name
 
 
+@pytest.mark.extras  # seconds of fits
 def test_noisy_stages_leave_larger_errors(tmp_path: Path) -> None:
     truth = Factors(launches=0.5, compute=0.8)
     quiet = found(*served("cpu", truth, tmp_path))[1]["launches"]
@@ -149,6 +151,7 @@ def test_noisy_stages_leave_larger_errors(tmp_path: Path) -> None:
     assert 1.0 >= noisy.left > 1.2 * quiet.left
 
 
+@pytest.mark.extras  # seconds of fits
 def test_stages_that_contradict_each_other_leave_at_most_what_was_uncertain(tmp_path: Path) -> None:
     """One load a quarter too slow, the other a quarter too fast: nobody has such a server."""
     slow, serving = served("cpu", Factors(launches=1.5, memory=0.7, compute=0.7), tmp_path, (1,))

@@ -24,7 +24,7 @@ from sim.scenario.build import Deployment, build
 from sim.scenario.requests import Requests
 from sim.scenario.schema import Scenario
 from sim.scenario.workload import generate
-from sim.setup import prepare
+from sim.setup import Setup, prepare
 from sim.tables import Columns, RunTable, to_columns
 
 Floats = NDArray[np.float64]
@@ -104,16 +104,16 @@ class Case:
         own = replay.strategies[scenario.strategies.index(strategy)]
         return cls(stage, sent, figures_of(sent), build(replay), own, requests, replay.run.seed)
 
-    def simulated(self, serving: Serving, factors: Factors) -> Columns:
-        """The request table of the stage as it is simulated."""
-        moved = serving.moved(factors)
+    def setup(self, serving: Serving) -> Setup:
+        """Strategy and deployment with these constants, ready to run."""
+        table = serving.table if self.deployment.kernel_table is not None else None
         deployment = replace(
-            self.deployment,
-            profile=moved.profile,
-            engine=moved.engine,
-            kernel_table=moved.table if self.deployment.kernel_table is not None else None,
+            self.deployment, profile=serving.profile, engine=serving.engine, kernel_table=table
         )
-        setup = prepare(deployment, self.strategy, self.requests.domain_names)
+        return prepare(deployment, self.strategy, self.requests.domain_names)
+
+    def simulated(self, setup: Setup) -> Columns:
+        """The request table of the stage as it is simulated."""
         recorder = simulate(setup.plan(), self.requests, self.seed)
         return request_columns(recorder, self.requests)
 
@@ -217,7 +217,7 @@ def seen(cases: Sequence[Case], pooled: Sequence[Pool], serving: Serving, factor
     What makes one request longer than another, as its prompt, is in the simulation as well: the
     error of a mean comes from the ratios of single requests.
     """
-    tables = [case.simulated(serving, factors) for case in cases]
+    tables = tables_of(cases, serving.moved(factors))
     ratios, errors = [], []
     for pool in pooled:
         means, single = [], []
@@ -228,6 +228,18 @@ def seen(cases: Sequence[Case], pooled: Sequence[Pool], serving: Serving, factor
         ratios.append(float(np.mean(means)))
         errors.append(float(np.hypot(_spread(single), pool.floor)))
     return Seen(np.array(ratios), np.array(errors))
+
+
+def tables_of(cases: Sequence[Case], serving: Serving) -> list[Columns]:
+    """Every stage simulated; repeats of a strategy are prepared once."""
+    setups: dict[str, Setup] = {}
+    tables = []
+    for case in cases:
+        key = case.strategy.model_dump_json() + str(case.requests.domain_names)
+        if key not in setups:
+            setups[key] = case.setup(serving)
+        tables.append(case.simulated(setups[key]))
+    return tables
 
 
 def _spread(groups: Sequence[Floats]) -> float:
