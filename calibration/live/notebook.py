@@ -43,7 +43,7 @@ def observed(folder: str | Path) -> pd.DataFrame:
             "at": row["name"],
             "repeats": row["repeats"],
             "requests": row["requests"],
-            "failed": row["requests"] - row["finished"],
+            "failed": row["requests"] - row["finished"] - row["unfinished"],
             "TTFT ms": 1e3 * (row["ttft_s"]["mean"] or float("nan")),
             "TPOT ms": 1e3 * (row["tpot_s"]["mean"] or float("nan")),
             "tok/s": row["tok_per_s"],
@@ -100,7 +100,7 @@ def calibrate(
             "constant": " ".join(filter(None, (what, unit and f"[{unit}]"))),
             "before": row.before,
             "live": row.after if row.estimate.identified else None,
-            "standard error": row.error,
+            "standard error": row.error if row.estimate.identified else None,
         }
         for row in rows(found)
         for what, unit in [WHAT[row.estimate.name]]
