@@ -31,6 +31,7 @@ from sim.tables import (
     text_of,
     to_arrow,
     to_columns,
+    write_parquet,
 )
 
 VERSION = 1
@@ -186,18 +187,18 @@ def write(
     with staged(folder) as staging:
         head = {"version": VERSION, "kind": "live", **about}
         (staging / ABOUT).write_text(to_json(head), "utf-8")
-        (staging / STAGES).write_text(
-            to_json({"stages": [stage._asdict() for stage in stages]}), "utf-8"
-        )
+        listed = {"stages": [stage._asdict() for stage in stages]}
+        (staging / STAGES).write_text(to_json(listed), "utf-8")
         with ParquetFile(staging / TABLE, REQUESTS) as file:
             for run in runs:
                 file.write(run_to_arrow(REQUESTS, run))
         if acceptance is not None:
-            steps = acceptance if isinstance(acceptance, pa.Table) else None
-            _table(staging / STEPS_TABLE, steps or to_arrow(ACCEPTANCE, acceptance))
+            whole = isinstance(acceptance, pa.Table)
+            steps = acceptance if whole else to_arrow(ACCEPTANCE, acceptance)
+            write_parquet(steps, staging / STEPS_TABLE)
             made.append(STEPS_TABLE)
         if rows := list(samples):
-            _table(staging / SAMPLES, pa.Table.from_pylist(rows, SERVER))
+            write_parquet(pa.Table.from_pylist(rows, SERVER), staging / SAMPLES)
             made.append(SAMPLES)
         if problems := list(errors):
             (staging / ERRORS).write_text(_as_csv(problems), "utf-8")
@@ -214,11 +215,6 @@ def write(
             for name in made:
                 (staging / name).replace(folder / name)
     return [folder / name for name in made]
-
-
-def _table(path: Path, table: pa.Table) -> None:
-    with ParquetFile(path, table.schema) as file:
-        file.write(table)
 
 
 def _as_csv(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -33,8 +33,7 @@ POINTS = {
 """What sets a stage, in the words of a column."""
 MODES = {"closed_loop": "closed loop", "open_loop": "Poisson arrivals", "trace": "a trace"}
 TAU_FROM = {
-    "counters": "tau measured: 1 + accepted / drafts of the server's counters, which leave out "
-    "steps without a draft.",
+    "counters": "tau measured: from the server's counters of tokens, requests and accepted drafts.",
     "gauge": "tau measured: mean of the server's gauge.",
 }
 

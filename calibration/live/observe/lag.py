@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from types import TracebackType
+
+from calibration.live.observe.background import Background
 
 EVERY_S = 0.05
 TOLERATED_S = 0.01
 """Mean delay beyond which times are no longer those of the server; assumed."""
 
 
-class Lag:
+class Lag(Background):
     """Wakes up at fixed times, and sees how late it does; an async context manager.
 
     Attributes
@@ -22,18 +23,6 @@ class Lag:
 
     def __init__(self) -> None:
         self.delays_s: list[float] = []
-
-    async def __aenter__(self) -> Lag:
-        self._task = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._task.cancel()
 
     async def _watch(self) -> None:
         while True:

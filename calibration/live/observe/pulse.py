@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from types import TracebackType
 from typing import NamedTuple
 
 import httpx
 
+from calibration.live.observe.background import Background
 from calibration.live.observe.client import Client
 
 
@@ -42,7 +42,7 @@ class Patience(NamedTuple):
 USUAL = Patience()
 
 
-class Pulse:
+class Pulse(Background):
     """Tries to connect while what is in flight is silent; an async context manager.
 
     A server that is shut down may leave its streams open: they alone tell nothing.
@@ -63,18 +63,6 @@ class Pulse:
     def __init__(self, client: Client, stopping: asyncio.Event, patience: Patience) -> None:
         self._client, self._stopping, self._patience = client, stopping, patience
         self.dead = ""
-
-    async def __aenter__(self) -> Pulse:
-        self._task = asyncio.create_task(self._watch())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._task.cancel()
 
     async def _watch(self) -> None:
         refused, why = 0, ""
